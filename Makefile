@@ -1,0 +1,51 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each sets up what it needs in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: demo test check format bench chaos docs clean
+
+demo: $(VENV)/.demo
+	$(BIN)/tenure demo
+
+test: $(VENV)/.dev
+	$(PYTEST) $(TESTS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+chaos: $(VENV)/.dev
+	$(PYTEST) tests/chaos -m chaos $(if $(QUICK),,--chaos-rounds 200) -p no:cacheprovider
+
+docs: $(VENV)/.dev
+	$(PYTEST) tests/docs
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "tenure needs Python 3.11 or newer; $$($(PYTHON) --version) was found. Set PYTHON=python3.12, say." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[all]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	@touch $@ $(VENV)/.demo

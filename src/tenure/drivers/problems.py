@@ -1,0 +1,105 @@
+"""Turn what a server says into one error that names the mend (C9.4), the same for every driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenure.errors import DatabaseProblem, JobDatabaseError
+from tenure.statements import Table, quote
+
+_SCHEMA_MISSING = {"42P01", "3F000", "42704"}
+_SCHEMA_OLD = {"42703", "42804", "428C9", "42883", "23502"}
+_TRANSIENT_CLASSES = {"40", "53", "55", "57", "58", "08", "XX"}
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Hold what a server or a driver said, without details, which may quote a row."""
+
+    sqlstate: str | None
+    message: str
+    role: str | None = None
+    may_have_changed: bool = False
+
+
+def problem(complaint: Complaint, table: Table) -> JobDatabaseError:
+    """Give the error for a complaint about the table of runs."""
+    state = complaint.sqlstate or ""
+    if state in _SCHEMA_MISSING:
+        return _schema_missing(table)
+    if state in _SCHEMA_OLD:
+        return JobDatabaseError(
+            DatabaseProblem.SCHEMA_OLD,
+            f"The table {table.quoted} is not as this version of tenure needs it ({complaint.message}). "
+            f"Run: tenure schema apply{_options(table)}",
+        )
+    if state == "42501":
+        return _grant_missing(complaint, table)
+    if state == "25006":
+        return JobDatabaseError(
+            DatabaseProblem.READ_ONLY,
+            "The database is read-only: a standby, or default_transaction_read_only is on. Connect to the primary "
+            "(target_session_attrs=read-write picks it from several hosts).",
+            transient=True,
+        )
+    return _other(complaint, state)
+
+
+def unreachable(message: str, *, may_have_changed: bool = False) -> JobDatabaseError:
+    """Give the error for a server that did not answer."""
+    return JobDatabaseError(
+        DatabaseProblem.UNREACHABLE,
+        f"The database cannot be reached: {one_line(message)}. Check that the server runs, and the host, port, "
+        "user and password that were given.",
+        may_have_changed=may_have_changed,
+        transient=True,
+    )
+
+
+def busy(message: str) -> JobDatabaseError:
+    """Give the error for a pool that has no connection to spare."""
+    return JobDatabaseError(DatabaseProblem.BUSY, message, transient=True)
+
+
+def one_line(message: str) -> str:
+    """Fold a driver's message into one line."""
+    return "; ".join(part.strip() for part in message.splitlines() if part.strip()).rstrip(".") or "no reason given"
+
+
+def _schema_missing(table: Table) -> JobDatabaseError:
+    return JobDatabaseError(
+        DatabaseProblem.SCHEMA_MISSING,
+        f"The table {table.quoted} or something that belongs to it does not exist in this database. "
+        f"Run: tenure schema apply{_options(table)}",
+    )
+
+
+def _grant_missing(complaint: Complaint, table: Table) -> JobDatabaseError:
+    role = quote(complaint.role) if complaint.role else "the role"
+    about_schema = "schema" in complaint.message
+    grant = (
+        f"USAGE ON SCHEMA {quote(table.schema)}"
+        if about_schema
+        else f"SELECT, INSERT, UPDATE, DELETE ON {table.quoted}"
+    )
+    return JobDatabaseError(
+        DatabaseProblem.GRANT_MISSING,
+        f"The role lacks a right ({complaint.message}). As the owner, run: GRANT {grant} TO {role};",
+    )
+
+
+def _other(complaint: Complaint, state: str) -> JobDatabaseError:
+    if complaint.sqlstate is None or state.startswith("08") or state in {"57P01", "57P02", "57P03"}:
+        return unreachable(complaint.message, may_have_changed=complaint.may_have_changed)
+    return JobDatabaseError(
+        DatabaseProblem.REFUSED,
+        f"The database refused the statement ({complaint.message}; SQLSTATE {state}). Nothing was changed by it.",
+        may_have_changed=complaint.may_have_changed,
+        transient=state[:2] in _TRANSIENT_CLASSES,
+    )
+
+
+def _options(table: Table) -> str:
+    default = Table()
+    schema = f" --schema '{table.schema}'" if table.schema != default.schema else ""
+    return schema + (f" --table '{table.name}'" if table.name != default.name else "")

@@ -1,0 +1,390 @@
+"""psycopg 3, blocking and on a loop: a pool that was given, or one of our own for a connection string.
+
+Each statement runs on a connection of its own in autocommit, at READ COMMITTED whatever the database's default is
+(C4.5), and keeps no session state (C4.8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
+
+from tenure.drivers import Administrator, Rows
+from tenure.drivers.limits import Limit, limited, limited_on_loop
+from tenure.drivers.problems import Complaint, busy, problem, unreachable
+from tenure.errors import InvalidJobOptionsError
+from tenure.operations import Call
+from tenure.statements import Table
+
+POOL_SIZE = 10
+CONNECT_LIMIT_S = 5
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_TRAITS = "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')"
+_NOT_FOR_LIBPQ = {"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """Say how statements must be sent over one connection.
+
+    Behind a pooler (the server's pid is not the one we were told at login) a statement that was prepared may be
+    looked for on another server connection, so nothing is prepared. Where the database's default isolation is above
+    READ COMMITTED, each statement brings its own transaction, in the same round trip.
+    """
+
+    prepare: bool | None
+    wraps: bool
+
+    @classmethod
+    def read(cls, connection: psycopg.BaseConnection[Any], row: tuple[Any, ...]) -> _Traits:
+        server_pid, isolation = row
+        pooled = server_pid != connection.info.backend_pid
+        return cls(prepare=False if pooled else None, wraps=isolation not in ("read committed", "read uncommitted"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """Hold how to connect."""
+
+    conninfo: str
+    keywords: dict[str, Any]
+
+    def text(self) -> str:
+        """Give one connection string with our defaults, which anything given or in libpq's environment overrides."""
+        given = {key: value for key, value in self.keywords.items() if key not in _NOT_FOR_LIBPQ}
+        text = make_conninfo(self.conninfo, **given)
+        defaults: dict[str, Any] = {"fallback_application_name": "tenure"}
+        if "PGCONNECT_TIMEOUT" not in os.environ:
+            defaults["connect_timeout"] = CONNECT_LIMIT_S
+        known = conninfo_to_dict(text)
+        return make_conninfo(text, **{key: value for key, value in defaults.items() if key not in known})
+
+
+def check_conninfo(conninfo: str) -> None:
+    """Refuse a connection string that libpq cannot read, without quoting it: it may hold a password."""
+    try:
+        conninfo_to_dict(conninfo)
+    except (psycopg.Error, UnicodeError, ValueError):
+        raise InvalidJobOptionsError(
+            "The connection string cannot be read (it is not shown here, since it may hold a password). Give "
+            "postgresql://user:password@host:5432/database, percent-encoding special characters, or key=value pairs."
+        ) from None
+
+
+def _socket_of(connection: psycopg.BaseConnection[Any]) -> int:
+    try:
+        return connection.fileno()
+    except psycopg.Error as error:
+        raise unreachable(str(error)) from None
+
+
+def _complaint(
+    error: psycopg.Error, connection: psycopg.BaseConnection[Any], limit: Limit, limit_s: float
+) -> Complaint:
+    if limit.fired:
+        return Complaint(None, f"there was no answer within {limit_s:g} s", may_have_changed=True)
+    if error.sqlstate is None or connection.closed:
+        return Complaint(error.sqlstate if not connection.closed else None, str(error), may_have_changed=True)
+    return Complaint(error.sqlstate, error.diag.message_primary or "no message", connection.info.user)
+
+
+def _administrator(recipe: _Recipe, table: Table) -> Administrator:
+    @contextmanager
+    def administer() -> Generator[psycopg.Connection[Any]]:
+        try:
+            connection = psycopg.connect(recipe.text(), autocommit=True, row_factory=tuple_row)
+        except psycopg.Error as error:
+            raise unreachable(str(error)) from None
+        with connection:
+            try:
+                yield connection
+            except psycopg.Error as error:
+                told = Complaint(error.sqlstate, error.diag.message_primary or str(error), connection.info.user)
+                raise problem(told, table) from None
+
+    return administer
+
+
+class PsycopgDriver:
+    """Send statements over psycopg, blocking."""
+
+    def __init__(self, database: str | ConnectionPool[Any], table: Table) -> None:
+        if isinstance(database, str):
+            check_conninfo(database)
+        self._given = database if isinstance(database, ConnectionPool) else None
+        self._conninfo = database if isinstance(database, str) else ""
+        self._pool = self._given
+        self._table = table
+        self._traits: WeakKeyDictionary[psycopg.Connection[Any], _Traits] = WeakKeyDictionary()
+
+    def fetch(self, call: Call, *, limit_s: float, fresh: bool = False) -> Rows:
+        """Send a call and give its rows; see `Driver`."""
+        with self._connection(limit_s, fresh) as connection, limited(_socket_of(connection), limit_s) as limit:
+            try:
+                return self._execute(connection, call)
+            except psycopg.Error as error:
+                raise problem(_complaint(error, connection, limit, limit_s), self._table) from None
+
+    def administrator(self) -> Administrator:
+        """Give what opens a connection for schema work."""
+        return _administrator(self._recipe(), self._table)
+
+    async def link(self, *, limit_s: float) -> PsycopgLink:
+        """Open a connection for the keeper."""
+        return await PsycopgLink.open(self._recipe(), self._table, limit_s)
+
+    def close(self) -> None:
+        """Close the pool if it is ours."""
+        if self._pool and not self._given:
+            self._pool.close()
+
+    @property
+    def given(self) -> bool:
+        """Say whether the pool belongs to the caller."""
+        return self._given is not None
+
+    def _recipe(self) -> _Recipe:
+        if self._given is None:
+            return _Recipe(self._conninfo, {})
+        conninfo, keywords = self._given.conninfo, self._given.kwargs
+        return _Recipe(
+            conninfo() if callable(conninfo) else conninfo, (keywords() if callable(keywords) else keywords) or {}
+        )
+
+    @contextmanager
+    def _connection(self, limit_s: float, fresh: bool) -> Generator[psycopg.Connection[Any]]:
+        pool = None if fresh else self._opened_pool()
+        try:
+            connection = self._connect() if pool is None else pool.getconn(timeout=limit_s)
+        except PoolClosed:
+            pool, connection = None, self._connect()
+        except PoolTimeout:
+            self._connect().close()  # an unreachable server says so here, by its own error
+            raise busy(f"No connection of the pool was free within {limit_s:g} s. Raise its max_size.") from None
+        try:
+            yield connection
+        finally:
+            connection.close() if pool is None else pool.putconn(connection)
+
+    def _opened_pool(self) -> ConnectionPool[Any]:
+        if self._pool is None:
+            self._connect().close()  # the pool would retry in silence where this says at once what is wrong
+            self._pool = ConnectionPool(
+                self._recipe().text(),
+                min_size=0,
+                max_size=POOL_SIZE,
+                kwargs={"autocommit": True},
+                open=True,
+                name="tenure",
+            )
+        return self._pool
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        try:
+            return psycopg.connect(self._recipe().text(), autocommit=True)
+        except psycopg.Error as error:
+            raise unreachable(str(error)) from None
+
+    def _execute(self, connection: psycopg.Connection[Any], call: Call) -> Rows:
+        autocommit = connection.autocommit
+        if not autocommit:
+            connection.autocommit = True
+        try:
+            traits = self._traits.get(connection) or self._read_traits(connection)
+            cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+            with self._transaction(connection) if traits.wraps else nullcontext():
+                cursor.execute(call.query.text, call.parameters, prepare=traits.prepare)
+            return cursor.fetchall()
+        finally:
+            if not autocommit and not connection.closed:
+                connection.autocommit = False
+
+    def _read_traits(self, connection: psycopg.Connection[Any]) -> _Traits:
+        cursor = psycopg.RawCursor(connection, row_factory=tuple_row).execute(_TRAITS, prepare=False)
+        traits = self._traits[connection] = _Traits.read(connection, cursor.fetchall()[0])
+        return traits
+
+    @contextmanager
+    def _transaction(self, connection: psycopg.Connection[Any]) -> Generator[None]:
+        try:
+            with connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext():
+                connection.execute(_BEGIN, prepare=False)
+                yield
+                connection.execute("COMMIT", prepare=False)
+        except psycopg.Error:
+            if not connection.closed:
+                connection.rollback()
+            raise
+
+
+class AsyncPsycopgDriver:
+    """Send statements over psycopg on the running loop."""
+
+    def __init__(self, database: str | AsyncConnectionPool[Any], table: Table) -> None:
+        if isinstance(database, str):
+            check_conninfo(database)
+        self._given = database if isinstance(database, AsyncConnectionPool) else None
+        self._conninfo = database if isinstance(database, str) else ""
+        self._pool = self._given
+        self._opening = asyncio.Lock()
+        self._table = table
+        self._sender = _AsyncSender(table)
+
+    async def fetch(self, call: Call, *, limit_s: float, fresh: bool = False) -> Rows:
+        """Send a call and give its rows; see `AsyncDriver`."""
+        async with self._connection(limit_s, fresh) as connection:
+            return await self._sender.fetch(connection, call, limit_s)
+
+    async def administrator(self) -> Administrator:
+        """Give what opens a connection for schema work, to be used in another thread."""
+        return _administrator(await self._recipe(), self._table)
+
+    async def link(self, *, limit_s: float) -> PsycopgLink:
+        """Open a connection for the keeper."""
+        return await PsycopgLink.open(await self._recipe(), self._table, limit_s)
+
+    async def close(self) -> None:
+        """Close the pool if it is ours."""
+        if self._pool and not self._given:
+            await self._pool.close()
+
+    @property
+    def given(self) -> bool:
+        """Say whether the pool belongs to the caller."""
+        return self._given is not None
+
+    async def _recipe(self) -> _Recipe:
+        if self._given is None:
+            return _Recipe(self._conninfo, {})
+        conninfo, keywords = self._given.conninfo, self._given.kwargs
+        return _Recipe(await _resolved(conninfo), await _resolved(keywords) or {})
+
+    @asynccontextmanager
+    async def _connection(self, limit_s: float, fresh: bool) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
+        pool = None if fresh else await self._opened_pool()
+        try:
+            connection = await self._connect(limit_s) if pool is None else await pool.getconn(timeout=limit_s)
+        except PoolClosed:
+            pool, connection = None, await self._connect(limit_s)
+        except PoolTimeout:
+            await (await self._connect(limit_s)).close()  # an unreachable server says so here, by its own error
+            raise busy(f"No connection of the pool was free within {limit_s:g} s. Raise its max_size.") from None
+        try:
+            yield connection
+        finally:
+            await (connection.close() if pool is None else pool.putconn(connection))
+
+    async def _opened_pool(self) -> AsyncConnectionPool[Any]:
+        async with self._opening:
+            if self._pool is None:
+                await (await self._connect(CONNECT_LIMIT_S)).close()  # as in PsycopgDriver
+                text = (await self._recipe()).text()
+                pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+                    text, min_size=0, max_size=POOL_SIZE, kwargs={"autocommit": True}, open=False, name="tenure"
+                )
+                await pool.open()
+                self._pool = pool
+            return self._pool
+
+    async def _connect(self, limit_s: float) -> psycopg.AsyncConnection[Any]:
+        return await _connect_async(await self._recipe(), limit_s)
+
+
+class PsycopgLink:
+    """Be one connection of its own, for the keeper; see `Link`."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], table: Table) -> None:
+        self._connection = connection
+        self._sender = _AsyncSender(table)
+
+    @classmethod
+    async def open(cls, recipe: _Recipe, table: Table, limit_s: float) -> PsycopgLink:
+        """Connect, or raise `JobDatabaseError`."""
+        return cls(await _connect_async(recipe, limit_s), table)
+
+    async def fetch(self, call: Call, *, limit_s: float) -> Rows:
+        """Send a call and give its rows."""
+        return await self._sender.fetch(self._connection, call, limit_s)
+
+    def cut(self) -> None:
+        """Give the connection up under a call that hangs."""
+        if not self._connection.closed:
+            Limit(self._connection.fileno(), 0.0).fire()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+
+class _AsyncSender:
+    """Send calls over async connections, remembering the traits of each."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._traits: WeakKeyDictionary[psycopg.AsyncConnection[Any], _Traits] = WeakKeyDictionary()
+
+    async def fetch(self, connection: psycopg.AsyncConnection[Any], call: Call, limit_s: float) -> Rows:
+        with limited_on_loop(_socket_of(connection), limit_s) as limit:
+            try:
+                return await self._execute(connection, call)
+            except psycopg.Error as error:
+                raise problem(_complaint(error, connection, limit, limit_s), self._table) from None
+
+    async def _execute(self, connection: psycopg.AsyncConnection[Any], call: Call) -> Rows:
+        autocommit = connection.autocommit
+        if not autocommit:
+            await connection.set_autocommit(True)
+        try:
+            traits = self._traits.get(connection) or await self._read_traits(connection)
+            cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
+            async with self._transaction(connection) if traits.wraps else nullcontext():
+                await cursor.execute(call.query.text, call.parameters, prepare=traits.prepare)
+            return await cursor.fetchall()
+        finally:
+            if not autocommit and not connection.closed:
+                await connection.set_autocommit(False)
+
+    async def _read_traits(self, connection: psycopg.AsyncConnection[Any]) -> _Traits:
+        cursor = await psycopg.AsyncRawCursor(connection, row_factory=tuple_row).execute(_TRAITS, prepare=False)
+        traits = self._traits[connection] = _Traits.read(connection, (await cursor.fetchall())[0])
+        return traits
+
+    @asynccontextmanager
+    async def _transaction(self, connection: psycopg.AsyncConnection[Any]) -> AsyncGenerator[None]:
+        try:
+            async with connection.pipeline() if psycopg.AsyncPipeline.is_supported() else nullcontext():
+                await connection.execute(_BEGIN, prepare=False)
+                yield
+                await connection.execute("COMMIT", prepare=False)
+        except psycopg.Error:
+            if not connection.closed:
+                await connection.rollback()
+            raise
+
+
+async def _connect_async(recipe: _Recipe, limit_s: float) -> psycopg.AsyncConnection[Any]:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await psycopg.AsyncConnection.connect(recipe.text(), autocommit=True)
+    except TimeoutError:
+        raise unreachable(f"it did not answer within {limit_s:g} s") from None
+    except psycopg.Error as error:
+        raise unreachable(str(error)) from None
+
+
+async def _resolved(value: Any) -> Any:
+    """Give what a pool was made with: a value, a function that gives it, or a coroutine function."""
+    found = value() if callable(value) else value
+    return await found if isawaitable(found) else found

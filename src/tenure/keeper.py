@@ -1,0 +1,267 @@
+"""Renew all live leases of a service: one statement a round, from a thread with a connection of its own (C5.2, C5.3).
+
+The thread runs a small event loop, so that a call which hangs can be given up at a time of our choosing, and so that
+the same rounds can run on a caller's loop where there is no other way to connect. A lease stays with the keeper until
+its callback has ended, whatever happens to the service meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tenure.clock import boot_s
+from tenure.drivers import Link, Rows
+from tenure.drivers.problems import unreachable
+from tenure.lease import Hold, JobLease
+from tenure.operations import disownment, lost_reason, renewal
+from tenure.options import JobSchedulerStatus
+from tenure.statements import Statements
+from tenure.trust import Backoff
+
+logger = logging.getLogger("tenure")
+
+LOOK_EVERY_S = 1.0
+"""Timers stand still while the host sleeps: the boot clock is looked at this often at least."""
+ROUND_LIMIT_S = 10.0
+IDLE_S = 10.0
+WARN_EVERY_S = 60.0
+TOGETHER = 0.5
+"""A round takes along every lease that has spent this share of its heartbeat."""
+
+DISOWNED = '{"error":"released: nobody learned that this attempt had won"}'
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """Hold a lease that is being renewed, and when that is due next."""
+
+    lease: JobLease
+    hold: Hold
+    due_boot_s: float
+    skipped: int = 0
+
+    def give_up_at(self, now_boot_s: float) -> float:
+        """Say until when a hanging round may wait for this lease's sake: another try must fit before its deadline."""
+        if self.hold.look():
+            return now_boot_s + ROUND_LIMIT_S
+        start_s = max(now_boot_s, self.due_boot_s)
+        return start_s + max(self.hold.window.remaining_s(start_s) / 2, 0.05)
+
+
+@dataclass(slots=True)
+class _Troubles:
+    """Count failed rounds in a row, and say them once a minute."""
+
+    failures: int = 0
+    said_boot_s: float = field(default=-WARN_EVERY_S)
+
+    def met(self, error: Exception, leases: int) -> None:
+        self.failures += 1
+        if boot_s() - self.said_boot_s >= WARN_EVERY_S:
+            self.said_boot_s = boot_s()
+            logger.warning("Renewing %d lease(s) failed %d time(s) in a row: %s", leases, self.failures, error)
+
+    def over(self) -> None:
+        if self.failures:
+            logger.info("Renewal works again after %d failed round(s).", self.failures)
+        self.failures, self.said_boot_s = 0, -WARN_EVERY_S
+
+
+class Keeper:
+    """Keep leases alive. `keep`, `let_go` and `disown` may be called from any thread and never wait."""
+
+    def __init__(self, connect: Callable[[float], Awaitable[Link]], statements: Statements) -> None:
+        self._connect = connect
+        self._statements = statements
+        self._lock = threading.Lock()
+        self._kept: dict[JobLease, _Kept] = {}
+        self._disowned: set[UUID] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._wakes_boot_s = 0.0
+        self._link: Link | None = None
+        self._troubles = _Troubles()
+        self._backoff = Backoff()
+        self._not_before_boot_s = 0.0
+        self._closing = False
+
+    def keep(self, lease: JobLease, hold: Hold) -> None:
+        """Renew this lease from now on, if its heartbeat is not 0."""
+        if not hold.heartbeat_s:
+            return
+        due_s = hold.window.sent_boot_s + hold.heartbeat_s
+        with self._lock:
+            self._kept[lease] = _Kept(lease, hold, due_s)
+        self._rouse(due_s)
+
+    def let_go(self, lease: JobLease) -> None:
+        """Stop renewing this lease: its callback has ended."""
+        with self._lock:
+            self._kept.pop(lease, None)
+
+    def disown(self, owner_token: UUID) -> None:
+        """Free whatever this token may hold, as soon as the database can be reached."""
+        with self._lock:
+            self._disowned.add(owner_token)
+        self._rouse(0.0)
+
+    def close(self) -> None:
+        """End as soon as no lease is left to be renewed."""
+        self._closing = True
+        self._rouse(0.0, start=False)
+
+    def _rouse(self, by_boot_s: float, *, start: bool = True) -> None:
+        """Have the thread look at its work by that time; a signal is sent only if it would sleep longer."""
+        with self._lock:
+            if self._loop is None:
+                if start:
+                    self._start()
+            elif self._wake and by_boot_s < self._wakes_boot_s:
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    def _start(self) -> None:
+        self._loop = asyncio.SelectorEventLoop()
+        self._wake = asyncio.Event()
+        self._wakes_boot_s = 0.0
+        threading.Thread(target=self._work, args=(self._loop, self._wake), name="tenure-keeper", daemon=True).start()
+
+    def _work(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(self._rounds(wake))
+
+    async def _rounds(self, wake: asyncio.Event) -> None:
+        busy_boot_s = boot_s()
+        while True:
+            if self._kept or self._disowned:
+                busy_boot_s = boot_s()
+                await self._round(wake)
+            elif self._closing or boot_s() - busy_boot_s > IDLE_S:
+                await self._drop_link()
+                if self._retired():
+                    return
+            await self._sleep(wake)
+
+    def _retired(self) -> bool:
+        """End the thread, unless work came meanwhile; under the lock, so that no lease is forgotten."""
+        with self._lock:
+            if self._kept or self._disowned:
+                return False
+            self._loop = self._wake = None
+            return True
+
+    async def _sleep(self, wake: asyncio.Event) -> None:
+        now_s = boot_s()
+        with self._lock:
+            wake.clear()
+            dues = [kept.due_boot_s for kept in self._kept.values()] + [0.0] * bool(self._disowned)
+            self._wakes_boot_s = max(min([*dues, now_s + LOOK_EVERY_S]), self._not_before_boot_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(self._wakes_boot_s - now_s, 0.0)):
+                await wake.wait()
+        self._wakes_boot_s = 0.0
+
+    async def _round(self, wake: asyncio.Event) -> None:
+        """Renew what is due, and what will be soon, in one statement."""
+        now_s = boot_s()
+        with self._lock:
+            everything = list(self._kept.values())
+            disowned = list(self._disowned)
+        due = any(kept.due_boot_s <= now_s for kept in everything)
+        if now_s < self._not_before_boot_s or not (due or disowned):
+            return
+        chosen = [kept for kept in everything if _goes_along(kept, now_s)] if due else []
+        try:
+            await self._patiently(self._talk(chosen, disowned), wake)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next round still happens
+            await self._failed(error, len(chosen))
+        else:
+            self._troubles.over()
+
+    async def _talk(self, chosen: Sequence[_Kept], disowned: Sequence[UUID]) -> None:
+        if self._link is None:
+            self._link = await self._connect(ROUND_LIMIT_S)
+        if chosen:
+            sent_s = boot_s()
+            call = renewal(self._statements, [kept.lease for kept in chosen])
+            refused = await self._link.fetch(call, limit_s=ROUND_LIMIT_S)
+            self._take_note(chosen, refused, sent_s)
+        for owner_token in disowned:
+            await self._link.fetch(disownment(self._statements, owner_token, DISOWNED), limit_s=ROUND_LIMIT_S)
+            with self._lock:
+                self._disowned.discard(owner_token)
+
+    async def _patiently(self, talk: Awaitable[None], wake: asyncio.Event) -> None:
+        """Wait for a round, but not longer than the lease that is most pressed can bear, newcomers included."""
+        task = asyncio.ensure_future(talk)
+        started_s = boot_s()
+        while not task.done():
+            wake.clear()
+            with self._lock:
+                give_up_s = min(
+                    [started_s + ROUND_LIMIT_S, *(kept.give_up_at(started_s) for kept in self._kept.values())]
+                )
+                self._wakes_boot_s = give_up_s
+            if (left_s := give_up_s - boot_s()) <= 0:
+                self._give_up(task)
+            roused = asyncio.ensure_future(wake.wait())
+            await asyncio.wait({task, roused}, timeout=max(left_s, 0.05), return_when=asyncio.FIRST_COMPLETED)
+            roused.cancel()
+        if task.cancelled():
+            raise unreachable("a new connection was not ready in time")
+        task.result()
+
+    def _give_up(self, task: asyncio.Future[None]) -> None:
+        if self._link is None:
+            task.cancel()
+        else:
+            self._link.cut()
+
+    async def _failed(self, error: Exception, leases: int) -> None:
+        self._troubles.met(error, leases)
+        self._not_before_boot_s = boot_s() + self._backoff.delay_s(self._troubles.failures, random.random())
+        await self._drop_link()
+
+    async def _drop_link(self) -> None:
+        link, self._link = self._link, None
+        if link:
+            link.cut()
+            await link.close()
+
+    def _take_note(self, chosen: Sequence[_Kept], refused: Rows, sent_s: float) -> None:
+        verdicts: dict[int, str] = dict(refused)
+        for n, kept in enumerate(chosen, start=1):
+            verdict = verdicts.get(n)
+            if verdict is None:
+                kept.skipped = 0
+                kept.due_boot_s = sent_s + kept.hold.heartbeat_s
+                kept.hold.renewed(sent_s)
+            elif verdict == "locked":
+                kept.skipped += 1
+                kept.due_boot_s = boot_s() + min(
+                    self._backoff.delay_s(kept.skipped, random.random()), kept.hold.heartbeat_s
+                )
+            else:
+                self._end(kept, verdict)
+
+    def _end(self, kept: _Kept, verdict: str) -> None:
+        """Stop renewing a run that is no longer running under our token; that it was settled is no loss (C5.8)."""
+        self.let_go(kept.lease)
+        if verdict == JobSchedulerStatus.SUCCESS:
+            kept.hold.was_settled(JobSchedulerStatus.SUCCESS)
+        elif not (kept.hold.settling or kept.hold.settled):
+            reason = lost_reason(verdict)
+            logger.warning("The lease of run %s is lost: %s.", kept.lease.id, reason.value)
+            kept.hold.rejected(reason)
+
+
+def _goes_along(kept: _Kept, now_s: float) -> bool:
+    if kept.skipped:
+        return kept.due_boot_s <= now_s
+    return now_s >= kept.due_boot_s - kept.hold.heartbeat_s * (1 - TOGETHER)

@@ -1,0 +1,234 @@
+"""Leases, and the answers of `acquire` and `run_exclusive`.
+
+A `JobLease` is what settles a run: its id and the owner token of this acquisition. What this process knows about a
+lease while it holds it (until when it may be trusted, whether it was lost, whether it was settled) is its `Hold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
+from uuid import UUID
+
+from tenure.errors import LostJobLeaseError
+from tenure.options import JobSchedulerStatus
+from tenure.trust import TrustWindow
+
+T = TypeVar("T")
+
+
+class LostReason(StrEnum):
+    """Say why a lease was lost (C5.5)."""
+
+    TAKEN_OVER = "taken over"
+    """Another node holds the run, or held it since."""
+    UNREACHABLE = "unreachable"
+    """No renewal succeeded before the local deadline: the server, or the row, could not be reached."""
+    EXPIRED = "expired"
+    """Renewal was off and the local deadline passed."""
+    RELEASED = "released"
+    """Somebody else recorded the run as failed under our token."""
+    ROW_GONE = "row gone"
+    """The row was deleted; another node may run it again."""
+
+
+class NotAcquiredReason(StrEnum):
+    """Say why a run was not acquired (C4.4)."""
+
+    RUNNING = "running"
+    """Another node holds a live lease."""
+    SUCCEEDED = "succeeded"
+    """The run is done, for ever."""
+    CONTENDED = "contended"
+    """It was free, but another node was just taking it, or a transaction holds its row."""
+
+
+class Hold:
+    """Keep what this process knows about a lease it holds.
+
+    Fields are written one at a time and never back: a lease that was lost stays lost, one that was settled stays
+    settled, so that any thread may look without a lock.
+    """
+
+    __slots__ = ("_clock", "heartbeat_s", "lost_reason", "on_change", "settled", "settling", "window")
+
+    def __init__(self, window: TrustWindow, heartbeat_s: float, clock: Callable[[], float]) -> None:
+        self.window = window
+        self.heartbeat_s = heartbeat_s
+        self.lost_reason: LostReason | None = None
+        self.settling = False
+        self.settled: JobSchedulerStatus | None = None
+        self.on_change: Callable[[], None] | None = None
+        self._clock = clock
+
+    def look(self) -> LostReason | None:
+        """Say whether and why the lease is lost, by what is known now; no thread has to run for it."""
+        if self.lost_reason is None and self.settled is None and self.window.is_over(self._clock()):
+            self.lost_reason = LostReason.UNREACHABLE if self.heartbeat_s else LostReason.EXPIRED
+        return self.lost_reason
+
+    def renewed(self, sent_boot_s: float) -> None:
+        """Take note of a renewal that succeeded; one that came after the deadline does not bring the lease back."""
+        if self.look() is None:
+            self.window = self.window.renewed(sent_boot_s)
+
+    def rejected(self, reason: LostReason) -> None:
+        """Take note that the row is not ours any more."""
+        if self.lost_reason is None and self.settled is None and not self.settling:
+            self.lost_reason = reason
+            if self.on_change:
+                self.on_change()
+
+    def was_settled(self, status: JobSchedulerStatus) -> None:
+        """Take note that the run is settled under our token."""
+        self.settled = status
+
+    def remaining_s(self) -> float:
+        """Give the seconds until the local deadline."""
+        return self.window.remaining_s(self._clock())
+
+
+class JobLease:
+    """Name one hold on one run: enough to renew and to settle it, from any process.
+
+    Build it by hand from an id and an owner token that were kept elsewhere. The token is the key to the run: it is in
+    no `repr`, and belongs in no log.
+    """
+
+    __slots__ = ("_hold", "_id", "_owner_token")
+
+    def __init__(self, id: UUID | str, owner_token: UUID | str) -> None:
+        self._id = id if isinstance(id, UUID) else UUID(id)
+        self._owner_token = owner_token if isinstance(owner_token, UUID) else UUID(owner_token)
+        self._hold: Hold | None = None
+
+    @property
+    def hold(self) -> Hold | None:
+        """Give what this process knows about the lease; `None` for one made by hand. For tenure itself."""
+        return self._hold
+
+    @property
+    def id(self) -> UUID:
+        """Give the id of the run's row."""
+        return self._id
+
+    @property
+    def owner_token(self) -> UUID:
+        """Give the secret of this acquisition."""
+        return self._owner_token
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, JobLease):
+            return NotImplemented
+        return (self.id, self.owner_token) == (other.id, other.owner_token)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.owner_token))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={str(self.id)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JobLease, (self.id, self.owner_token)
+
+
+class _WonLease(JobLease):
+    """Share what a win tells, between `JobAcquired` and `JobExecutionLease`."""
+
+    __slots__ = ("_attempt", "_fencing_token", "_idempotency_key")
+
+    def held(self, hold: Hold | None) -> Self:
+        """Attach what this process knows about the lease."""
+        self._hold = hold
+        return self
+
+    def __init__(self, id: UUID, owner_token: UUID, idempotency_key: str, fencing_token: int, attempt: int) -> None:
+        super().__init__(id, owner_token)
+        self._idempotency_key = idempotency_key
+        self._fencing_token = fencing_token
+        self._attempt = attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """Give the lock key: the same for every attempt at this run, on every node."""
+        return self._idempotency_key
+
+    @property
+    def fencing_token(self) -> int:
+        """Give a number that only grows: a store that refuses smaller ones refuses former owners."""
+        return self._fencing_token
+
+    @property
+    def attempt(self) -> int:
+        """Give 1 for the first lease of the run, 2 for the second, and so on."""
+        return self._attempt
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(id={str(self.id)!r}, idempotency_key={self.idempotency_key!r}, "
+            f"fencing_token={self.fencing_token}, attempt={self.attempt})"
+        )
+
+
+class JobAcquired(_WonLease):
+    """Say that this caller holds the run now; it is a `JobLease`, to be renewed and settled by hand (C4.3)."""
+
+    __slots__ = ()
+
+    acquired: Literal[True] = True
+
+
+class JobExecutionLease(_WonLease):
+    """Give a callback its lease: who it is for the outside world, and whether it may still go on."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, won: JobAcquired) -> JobExecutionLease:
+        """Give the lease that a callback sees for a run that was won."""
+        return cls(won.id, won.owner_token, won.idempotency_key, won.fencing_token, won.attempt).held(won.hold)
+
+    @property
+    def lost(self) -> LostReason | None:
+        """Say why the lease is lost, or `None` while it may be trusted (C5.5). Reads a clock, asks nobody."""
+        return self._hold.look() if self._hold else None
+
+    def check(self) -> None:
+        """Go on, or raise: call it before each step that must not happen twice.
+
+        Raises `LostJobLeaseError` once the lease is lost (C5.6); asks no database.
+        """
+        if reason := self.lost:
+            raise LostJobLeaseError(reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNotAcquired:
+    """Say that this caller must not run, and why (C4.4). In a dead heat the details are `None`."""
+
+    acquired: Literal[False] = False
+    reason: NotAcquiredReason
+    holder: str | None = None
+    attempt: int | None = None
+    since: datetime | None = None
+    """When the lease that holds the run began."""
+    expires_at: datetime | None = None
+    """When that lease ends unless it is renewed; `None` if the run is done."""
+    finished_at: datetime | None = None
+    """When the run was done; `None` if it is not."""
+
+
+JobAcquireResult: TypeAlias = JobAcquired | JobNotAcquired
+
+
+@dataclass(frozen=True, slots=True)
+class RunExclusiveResult(Generic[T]):
+    """Say whether the callback ran here, and what it returned."""
+
+    acquired: bool
+    result: T | None = None
+    not_acquired: JobNotAcquired | None = None
+    """Why it did not run here; `None` if it did."""

@@ -1,0 +1,233 @@
+"""Each operation as a value: the statement it sends, how its rows are read, and what to do when it fails.
+
+No I/O, no clock, no logging here. A service asks an `Attempt` what to send and for how long to wait, sends it, and
+hands back rows or the error; the attempt answers with a result, a pause before the next try, or the error itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from tenure.errors import JobDatabaseError
+from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobLease, JobNotAcquired, LostReason, NotAcquiredReason
+from tenure.options import JobAcquireOptions, JobSchedulerStatus
+from tenure.records import JobRun, instant, read_run
+from tenure.statements import Query, Statements
+from tenure.trust import Backoff, TrustWindow
+
+R = TypeVar("R")
+Row = tuple[Any, ...]
+
+CALL_LIMIT_S = 5.0
+"""How long one try of a statement may take before its connection is given up."""
+ACQUIRE_LIMIT_S = 10.0
+"""How long it is tried to learn whether an acquire whose answer was lost had won."""
+COMPLETE_LIMIT_S = 10.0
+"""How long SUCCESS is tried for a lease whose deadline is not known here (C6.4)."""
+FAIL_LIMIT_S = 5.0
+"""How long FAIL is tried (C6.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Hold what a driver sends: a statement and its parameters, in the order of their numbers."""
+
+    query: Query
+    parameters: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, query: Query, **values: Any) -> Call:
+        """Put named values in the statement's order."""
+        return cls(query, tuple(values[name] for name in query.parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Say when the answered try was sent, and whether an earlier one may have been committed."""
+
+    sent_boot_s: float
+    uncertain: bool
+
+
+class Attempt(Generic[R]):
+    """Decide, try by try, how an operation is brought to its end.
+
+    `insists` says whether an error that left the database unchanged is worth another try; an error after which the
+    database may have changed always is, since only the same statement can tell what happened.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        conclude: Callable[[Sequence[Row], Try], R],
+        *,
+        until_boot_s: float,
+        insists: bool,
+        backoff: Backoff = Backoff(),  # noqa: B008 - a frozen value
+    ) -> None:
+        self.call = call
+        self.failures = 0
+        self.uncertain = False
+        self._conclude = conclude
+        self._until_boot_s = until_boot_s
+        self._insists = insists
+        self._backoff = backoff
+
+    def limit_s(self, now_boot_s: float) -> float:
+        """Say how long the next try may take; a first try always gets a second, however late it is."""
+        return min(CALL_LIMIT_S, max(self._until_boot_s - now_boot_s, 1.0))
+
+    def concluded(self, rows: Sequence[Row], sent_boot_s: float) -> R:
+        """Read the answer to the try that was sent at that instant."""
+        return self._conclude(rows, Try(sent_boot_s, self.uncertain))
+
+    def pause_after(self, error: JobDatabaseError, now_boot_s: float, spread: float) -> float:
+        """Say how long to wait before the next try, or raise the error when there is none."""
+        self.failures += 1
+        self.uncertain = self.uncertain or error.may_have_changed
+        pause_s = self._backoff.delay_s(self.failures, spread)
+        worth_it = error.transient and (self._insists or self.uncertain)
+        if not worth_it or now_boot_s + pause_s >= self._until_boot_s:
+            error.may_have_changed = self.uncertain
+            raise error
+        return pause_s
+
+
+def acquisition(
+    statements: Statements,
+    options: JobAcquireOptions,
+    owner_token: UUID,
+    owner: str,
+    *,
+    now_boot_s: float,
+    clock: Callable[[], float],
+) -> Attempt[JobAcquireResult]:
+    """Try to win a run (C4).
+
+    The window of a win opens when the try that won was sent; if an earlier try had won already, at `now_boot_s`, before
+    the first: the row may bear any later instant.
+    """
+    call = Call.of(
+        statements.acquire,
+        lock_key=options.lock_key,
+        code=options.code,
+        name=options.name,
+        type=options.type.value,
+        owner_token=owner_token,
+        lease_ms=options.lease_ms,
+        owner=owner,
+        run_key=options.run_key,
+    )
+
+    def conclude(rows: Sequence[Row], this: Try) -> JobAcquireResult:
+        if not rows or rows[0][0] == "lost":
+            return _read_loss(rows[0] if rows else None)
+        verdict, run_id, fencing_token, attempt, *_ = rows[0]
+        window = TrustWindow(options.lease_ms / 1000, now_boot_s if verdict == "mine" else this.sent_boot_s)
+        hold = Hold(window, options.heartbeat_ms / 1000, clock)
+        return JobAcquired(UUID(run_id), owner_token, options.lock_key, fencing_token, attempt).held(hold)
+
+    return Attempt(call, conclude, until_boot_s=now_boot_s + ACQUIRE_LIMIT_S, insists=False)
+
+
+def renewal_by_hand(statements: Statements, lease: JobLease, *, now_boot_s: float) -> Attempt[LostReason | None]:
+    """Renew one lease (C5.1); the result is why it cannot be, or `None`."""
+    call = Call.of(statements.heartbeat, id=lease.id, owner_token=lease.owner_token)
+    return Attempt(call, lambda rows, _: _why_refused(rows), until_boot_s=now_boot_s + CALL_LIMIT_S, insists=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Say what became of recording an outcome: `refused` is why the row is not ours, or `None` when it is recorded."""
+
+    status: JobSchedulerStatus
+    refused: LostReason | None
+
+
+def settlement(
+    statements: Statements, lease: JobLease, status: JobSchedulerStatus, data: str | None, *, until_boot_s: float
+) -> Attempt[Settled]:
+    """Record how a run ended, once (C6.1); a commit whose answer was lost is recognised as done (C6.4)."""
+    call = Call.of(statements.settle, id=lease.id, owner_token=lease.owner_token, status=status.value, data=data)
+
+    def conclude(rows: Sequence[Row], this: Try) -> Settled:
+        refused = _why_refused(rows)
+        if this.uncertain and rows and rows[0][0] == status.value:
+            refused = None
+        return Settled(status, refused)
+
+    return Attempt(call, conclude, until_boot_s=until_boot_s, insists=True)
+
+
+def disownment(statements: Statements, owner_token: UUID, data: str) -> Call:
+    """Free whatever that token holds."""
+    return Call.of(statements.disown, owner_token=owner_token, data=data)
+
+
+def renewal(statements: Statements, leases: Sequence[JobLease]) -> Call:
+    """Renew many leases in one statement (C5.2)."""
+    return Call.of(
+        statements.renew, ids=[lease.id for lease in leases], owner_tokens=[lease.owner_token for lease in leases]
+    )
+
+
+def listing(
+    statements: Statements, *, code: str | None, status: JobSchedulerStatus | None, limit: int, now_boot_s: float
+) -> Attempt[list[JobRun]]:
+    """List runs, those whose lease began last first."""
+    query = statements.list_runs(by_code=code is not None, status=status.value if status else None)
+    call = Call(query, tuple({"code": code, "limit": limit}[name] for name in query.parameters))
+    return Attempt(
+        call, lambda rows, _: [read_run(row) for row in rows], until_boot_s=now_boot_s + CALL_LIMIT_S, insists=False
+    )
+
+
+def lookup(statements: Statements, run: UUID | str, *, now_boot_s: float) -> Attempt[JobRun | None]:
+    """Find one run by its id or its lock key."""
+    if isinstance(run, UUID):
+        call = Call.of(statements.find_run_by_id, id=run)
+    else:
+        call = Call.of(statements.find_run_by_key, lock_key=run)
+    return Attempt(
+        call,
+        lambda rows, _: read_run(rows[0]) if rows else None,
+        until_boot_s=now_boot_s + CALL_LIMIT_S,
+        insists=False,
+    )
+
+
+def _read_loss(row: Row | None) -> JobNotAcquired:
+    """Read why a run was not acquired from the row as it was when the statement began."""
+    if row is None:
+        return JobNotAcquired(reason=NotAcquiredReason.CONTENDED)
+    _, _, _, attempt, status, owner, started_us, modified_us, finished_us, lease_ms = row
+    if status == JobSchedulerStatus.SUCCESS:
+        finished = instant(modified_us if finished_us is None else finished_us)
+        return JobNotAcquired(
+            reason=NotAcquiredReason.SUCCEEDED,
+            holder=owner,
+            attempt=attempt,
+            since=instant(started_us),
+            finished_at=finished,
+        )
+    running = status == JobSchedulerStatus.RUNNING
+    return JobNotAcquired(
+        reason=NotAcquiredReason.RUNNING if running else NotAcquiredReason.CONTENDED,
+        holder=owner,
+        attempt=attempt,
+        since=instant(started_us),
+        expires_at=instant(modified_us + lease_ms * 1000) if running else None,
+    )
+
+
+def _why_refused(rows: Sequence[Row]) -> LostReason | None:
+    verdict = rows[0][0] if rows else "gone"
+    return None if verdict == "done" else lost_reason(verdict)
+
+
+def lost_reason(verdict: str) -> LostReason:
+    """Say why a lease is lost whose row answered so: it is gone, taken, or settled under our token."""
+    return {"gone": LostReason.ROW_GONE, "taken": LostReason.TAKEN_OVER}.get(verdict, LostReason.RELEASED)

@@ -1,0 +1,89 @@
+"""What the table says of a run, for people and programs that look on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from tenure.options import JobSchedulerStatus, JobSchedulerType
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRun:
+    """Show one run as it stood when it was read. It holds no owner token: looking on gives no power over a run."""
+
+    id: UUID
+    idempotency_key: str
+    code: str
+    run_key: str | None
+    """`None` for an `INITIAL` run, and for a run that only NestJS nodes have seen."""
+    name: str | None
+    type: JobSchedulerType
+    status: JobSchedulerStatus
+    attempt: int
+    fencing_token: int
+    holder: str | None
+    """The label of the node that holds the run, or held it last."""
+    lease_ms: int | None
+    """The holder's lease length; `None` if a NestJS node holds it."""
+    data: dict[str, Any] | None
+    """What the last attempt that ended left; while a later attempt runs, still that."""
+    created_at: datetime
+    started_at: datetime | None
+    """When the last lease began."""
+    modified_at: datetime
+    """When the row was last renewed or settled."""
+    finished_at: datetime | None
+    lease_left: timedelta | None
+    """What was left of a running lease when the row was read; negative if it had expired, `None` if none runs."""
+
+
+def read_run(row: tuple[Any, ...]) -> JobRun:
+    """Read a row of `${run_columns}`."""
+    run_id, key, code, run_key, name, kind, status, attempt, fencing_token, owner, lease_ms, data, *times = row
+    created_us, started_us, modified_us, finished_us, age_s = times
+    running = status == JobSchedulerStatus.RUNNING
+    return JobRun(
+        id=UUID(run_id),
+        idempotency_key=key,
+        code=code,
+        run_key=run_key,
+        name=name,
+        type=JobSchedulerType(kind),
+        status=JobSchedulerStatus(status),
+        attempt=attempt,
+        fencing_token=fencing_token,
+        holder=owner,
+        lease_ms=lease_ms,
+        data=json.loads(data) if data is not None else None,
+        created_at=_EPOCH + timedelta(microseconds=created_us),
+        started_at=instant(started_us),
+        modified_at=_EPOCH + timedelta(microseconds=modified_us),
+        finished_at=instant(finished_us),
+        lease_left=_left(lease_ms, age_s) if running else None,
+    )
+
+
+def instant(microseconds: int | None) -> datetime | None:
+    """Give an aware UTC instant; one beyond the calendar becomes its last."""
+    if microseconds is None:
+        return None
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return _LAST_INSTANT
+
+
+def _left(lease_ms: int | None, age_s: float) -> timedelta | None:
+    if lease_ms is None:
+        return None
+    try:
+        return timedelta(milliseconds=lease_ms) - timedelta(seconds=age_s)
+    except OverflowError:
+        return timedelta.max

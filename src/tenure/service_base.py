@@ -1,0 +1,207 @@
+"""What the two services share: their table and keeper, who they are, and what they note about a lease. No I/O."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Final, Generic, Literal, TypeVar
+from uuid import UUID
+from weakref import WeakSet
+
+from tenure import operations
+from tenure.clock import boot_s
+from tenure.data import clean_text, describe_error
+from tenure.drivers import AsyncDriver, Driver
+from tenure.errors import InvalidJobOptionsError, JobServiceStateError, LostJobLeaseError
+from tenure.keeper import Keeper
+from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease, JobLease, LostReason
+from tenure.operations import Attempt, Settled
+from tenure.options import JobAcquireOptions, JobSchedulerStatus
+from tenure.statements import Statements, Table
+
+D = TypeVar("D", Driver, AsyncDriver)
+OnLost = Literal["cancel", "continue"]
+
+logger = logging.getLogger("tenure")
+
+RELEASED: Final[Mapping[str, Any]] = MappingProxyType({"released": True})
+OWNER_LABEL_LIMIT: Final = 256
+LOST_FAIL_LIMIT_S: Final = 1.0
+"""How long FAIL is tried once the lease is lost to silence: the caller waits for that news."""
+
+_living: WeakSet[ServiceBase[Any]] = WeakSet()
+_abandoned: list[object] = []
+"""What a forked child inherited and must neither use nor close: its sockets and its threads are the parent's."""
+
+
+class ServiceBase(Generic[D]):
+    """Hold the parts of a service, and remake them in a forked child."""
+
+    def __init__(self, *, schema: str, table: str, owner_label: str | None) -> None:
+        self._table = Table(schema, table)
+        self._statements = Statements(self._table)
+        self._owner_label = _checked_label(owner_label)
+        self._closed = False
+        self._generation = 0
+        self._driver: D = self._make_driver()
+        self._keeper = self._make_keeper()
+        _living.add(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<{type(self).__name__} {self._table.quoted} as {self._owner()!r}, {state}>"
+
+    def _make_driver(self) -> D:
+        raise NotImplementedError
+
+    def _make_keeper(self) -> Keeper:
+        driver = self._driver
+        return Keeper(lambda limit_s: driver.link(limit_s=limit_s), self._statements)
+
+    def start_afresh(self) -> None:
+        """Leave the parent its connections, its keeper and its leases; a pool that was given cannot be remade."""
+        _abandoned.append((self._driver, self._keeper))
+        self._generation += 1
+        if not self._driver.given:
+            self._driver = self._make_driver()
+        self._keeper = self._make_keeper()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise JobServiceStateError("This service is closed. Make a new one.")
+        self._check_process()
+
+    def _check_process(self) -> None:
+        if self._generation and self._driver.given:
+            raise JobServiceStateError(
+                "This service was given its pool before os.fork(), and a pool does not survive a fork. Make the pool "
+                "and the service in the child, or give the service a connection string."
+            )
+
+    def _check_not_forked_since(self, generation: int) -> None:
+        if generation != self._generation:
+            raise JobServiceStateError(
+                "The callback returned in a forked child. The run belongs to the parent and is settled there; end the "
+                "child with os._exit(), or start it with multiprocessing."
+            )
+
+    def _owner(self) -> str:
+        return self._owner_label or f"{socket.gethostname()}:{os.getpid()}"[:OWNER_LABEL_LIMIT]
+
+    def _acquisition(self, options: JobAcquireOptions, owner_token: UUID) -> Attempt[JobAcquireResult]:
+        if not isinstance(options, JobAcquireOptions):
+            raise TypeError(f"options must be a JobAcquireOptions, not {type(options).__name__}.")
+        return operations.acquisition(
+            self._statements, options, owner_token, self._owner(), now_boot_s=boot_s(), clock=boot_s
+        )
+
+    def _settlement(
+        self, lease: JobLease, status: JobSchedulerStatus, data: str | None, limit_s: float | None = None
+    ) -> Attempt[Settled]:
+        """Give a settlement that is tried until the local deadline for SUCCESS, and for 5 s for FAIL (C6.3, C6.4)."""
+        now_s = boot_s()
+        if limit_s is not None:
+            until_s = now_s + limit_s
+        elif status is JobSchedulerStatus.FAIL:
+            until_s = now_s + operations.FAIL_LIMIT_S
+        elif lease.hold is not None:
+            until_s = lease.hold.window.deadline_boot_s
+        else:
+            until_s = now_s + operations.COMPLETE_LIMIT_S
+        return operations.settlement(self._statements, lease, status, data, until_boot_s=until_s)
+
+    @contextmanager
+    def _settling(self, lease: JobLease) -> Generator[None]:
+        """Keep a renewal that meets the settled row from taking it for a loss (C5.8)."""
+        hold = lease.hold
+        if hold is None:
+            yield
+            return
+        hold.settling = True
+        try:
+            yield
+        finally:
+            hold.settling = False
+
+    def _note_settled(self, lease: JobLease, settled: Settled) -> bool:
+        if settled.refused is None:
+            self._keeper.let_go(lease)
+            if lease.hold:
+                lease.hold.was_settled(settled.status)
+            return True
+        self._note_refusal(lease, settled.refused)
+        return False
+
+    def _note_renewal(self, lease: JobLease, refused: LostReason | None, sent_boot_s: float) -> bool:
+        if refused is not None:
+            self._note_refusal(lease, refused)
+        elif lease.hold:
+            lease.hold.renewed(sent_boot_s)
+        return refused is None
+
+    def _note_refusal(self, lease: JobLease, reason: LostReason) -> None:
+        self._keeper.let_go(lease)
+        if lease.hold:
+            lease.hold.settling = False
+            lease.hold.rejected(reason)
+
+
+def failure_to_record(lease: JobExecutionLease, error: BaseException) -> tuple[dict[str, Any], float | None] | None:
+    """Give what to record for a callback that failed, and for how long to try; `None` if the row is not ours."""
+    hold = lease.hold
+    if hold is None or hold.settled is not None:
+        return None
+    reason = hold.look()
+    if reason in (LostReason.TAKEN_OVER, LostReason.ROW_GONE, LostReason.RELEASED):
+        return None
+    return describe_error(error), LOST_FAIL_LIMIT_S if reason else None
+
+
+def needs_success(lease: JobExecutionLease) -> bool:
+    """Say whether SUCCESS is still to be recorded: not if the callback settled the run itself."""
+    return lease.hold is None or lease.hold.settled is None
+
+
+def raise_if_refused(settled: Settled) -> None:
+    """Raise `LostJobLeaseError` when the row was no longer ours (C6.5)."""
+    if settled.refused is not None:
+        raise LostJobLeaseError(settled.refused)
+
+
+def check_on_lost(on_lost: str) -> None:
+    """Refuse what is neither."""
+    if on_lost not in ("cancel", "continue"):
+        raise ValueError(f"on_lost must be 'cancel' or 'continue', not {on_lost!r}.")
+
+
+def held(won: JobAcquired) -> tuple[JobExecutionLease, Hold]:
+    """Give the lease for a callback, and what is known about it."""
+    assert won.hold is not None, "a lease that was won here has a hold"
+    return JobExecutionLease.of(won), won.hold
+
+
+def _checked_label(label: str | None) -> str | None:
+    if label is None:
+        return None
+    if (
+        not isinstance(label, str)
+        or not 1 <= len(label) <= OWNER_LABEL_LIMIT
+        or clean_text(label, 4 * len(label)) != label
+    ):
+        raise InvalidJobOptionsError(
+            f"owner_label must be 1 to {OWNER_LABEL_LIMIT} characters without control characters or lone surrogates."
+        )
+    return label
+
+
+def _start_living_afresh() -> None:
+    for service in list(_living):
+        service.start_afresh()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_living_afresh)

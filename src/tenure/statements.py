@@ -1,0 +1,179 @@
+"""Load the SQL of `sql/`, name the table in it, and number its parameters.
+
+Values travel as parameters, identifiers are quoted here once; a statement text is therefore a constant of a service.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from tenure.errors import InvalidJobOptionsError
+
+DEFAULT_SCHEMA = "public"
+DEFAULT_TABLE = "job-scheduler"
+
+_TOKEN = re.compile(r"\$\{(?P<identifier>\w+)\}|(?<!:):(?P<parameter>[a-z_]\w*)")
+_COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+_IDENTIFIER_LIMIT = 63
+_TABLE_LIMIT = 40  # the longest name that is made of it adds 22 characters
+
+_RUN_COLUMNS = (
+    'CAST("id" AS text), "lockKey", "code", "runKey", "name", CAST("type" AS text), CAST("status" AS text), "attempt", '
+    '"fencingToken", "owner", "leaseMs", CAST("data" AS text), {created}, {started}, {modified}, {finished}, '
+    'CAST(EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "modifiedAt") AS float8)'
+)
+
+
+def _microseconds(column: str) -> str:
+    return f'CAST(EXTRACT(EPOCH FROM "{column}") * 1000000 AS bigint)'
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Hold one statement: its text with `$1` placeholders and the names of the parameters behind them."""
+
+    name: str
+    text: bytes
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Name the table of runs and what belongs to it, quoted."""
+
+    schema: str = DEFAULT_SCHEMA
+    name: str = DEFAULT_TABLE
+
+    def __post_init__(self) -> None:
+        _check_identifier("schema", self.schema, _IDENTIFIER_LIMIT)
+        _check_identifier("table", self.name, _TABLE_LIMIT)
+
+    @property
+    def quoted(self) -> str:
+        """Give `"schema"."table"`."""
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+    @property
+    def migrations_quoted(self) -> str:
+        """Give the quoted name of the table that remembers which migrations were applied."""
+        return f"{quote(self.schema)}.{quote(self.name + '_migrations')}"
+
+    def identifiers(self) -> dict[str, str]:
+        """Give what each `${…}` of the SQL files stands for."""
+        types = {
+            f"{column}_enum": f"{quote(self.schema)}.{quote(f'{self.name}_{column}_enum')}"
+            for column in ("type", "status")
+        }
+        own = (
+            "pkey",
+            "lock_key_key",
+            "owner_token_key",
+            "fencing_token_key",
+            "code_idx",
+            "unfinished_idx",
+            "reclaim_trigger",
+        )
+        return {
+            **types,
+            **{suffix: quote(f"{self.name}_{suffix}") for suffix in own},
+            "table": self.quoted,
+            "reclaim_function": f"{quote(self.schema)}.{quote(self.name + '_reclaim')}",
+            "started_us": _microseconds("startedAt"),
+            "modified_us": _microseconds("modifiedAt"),
+            "finished_us": _microseconds("finishedAt"),
+            "run_columns": _RUN_COLUMNS.format(
+                created=_microseconds("createdAt"),
+                started=_microseconds("startedAt"),
+                modified=_microseconds("modifiedAt"),
+                finished=_microseconds("finishedAt"),
+            ),
+        }
+
+
+class Statements:
+    """Hold the statements of one table, ready to be sent."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._identifiers = table.identifiers()
+        self.acquire = self._query("acquire")
+        self.heartbeat = self._query("heartbeat")
+        self.renew = self._query("renew")
+        self.settle = self._query("settle")
+        self.disown = self._query("disown")
+        self.find_run_by_id = self._query("find_run_by_id")
+        self.find_run_by_key = self._query("find_run_by_key")
+
+    def list_runs(self, *, by_code: bool, status: str | None) -> Query:
+        """Give the listing for these filters; the status is a literal, so that the partial index can serve it."""
+        filters = ['"code" = CAST(:code AS varchar)'] if by_code else []
+        if status is not None:
+            filters.append(f"\"status\" = '{status}'")
+        return compile_query(
+            "list_runs", _bind(_blocks()["list_runs"], {"filters": " AND ".join(filters) or "true"}), self._identifiers
+        )
+
+    def _query(self, name: str) -> Query:
+        return compile_query(name, _blocks()[name], self._identifiers)
+
+
+def quote(identifier: str) -> str:
+    """Quote an identifier for SQL."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def schema_script(table: Table) -> str:
+    """Give the whole present schema, to be printed or run by hand."""
+    return _bind(read_sql("schema.sql"), table.identifiers())
+
+
+def migration_script(name: str, table: Table) -> str:
+    """Give one migration, by its file name."""
+    return _bind(read_sql(f"migrations/{name}"), table.identifiers())
+
+
+def read_sql(path: str) -> str:
+    """Read a file of `sql/`."""
+    return files("tenure").joinpath("sql").joinpath(path).read_text(encoding="utf-8")
+
+
+def compile_query(name: str, text: str, identifiers: dict[str, str]) -> Query:
+    """Replace `${identifier}` and number `:parameter`, in one pass, so that no replaced text is read again."""
+    parameters: list[str] = []
+
+    def replacement(match: re.Match[str]) -> str:
+        if identifier := match["identifier"]:
+            return identifiers[identifier]
+        if (parameter := match["parameter"]) not in parameters:
+            parameters.append(parameter)
+        return f"${parameters.index(parameter) + 1}"
+
+    return Query(name, _TOKEN.sub(replacement, text).encode(), tuple(parameters))
+
+
+def _bind(text: str, identifiers: dict[str, str]) -> str:
+    return re.sub(r"\$\{(\w+)\}", lambda match: identifiers.get(match[1], match[0]), text)
+
+
+@cache
+def _blocks() -> dict[str, str]:
+    parts = _NAME.split(read_sql("queries.sql"))[1:]
+    return {name: _COMMENT.sub("", block).strip() for name, block in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _check_identifier(field: str, value: str, limit: int) -> None:
+    if not isinstance(value, str):
+        raise InvalidJobOptionsError(f"{field} must be a string, not {type(value).__name__}.")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidJobOptionsError(
+            f"{field} holds an unpaired surrogate; PostgreSQL cannot name anything so."
+        ) from None
+    if not 1 <= size <= limit or "\0" in value:
+        raise InvalidJobOptionsError(f"{field} must be 1 to {limit} bytes of UTF-8 without NUL; this one has {size}.")
