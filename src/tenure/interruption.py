@@ -28,6 +28,12 @@ class Finished(Generic[R]):
         """Give the result, or raise what the work raised."""
         return self.task.result()
 
+    def result_unless_interrupted(self) -> R:
+        """Give the result, or raise the cancellation that came meanwhile, or what the work raised."""
+        if self.interruption:
+            raise self.interruption
+        return self.task.result()
+
 
 async def to_its_end(work: Coroutine[Any, Any, R]) -> Finished[R]:
     """Run a piece of work to its end, whatever cancels the caller meanwhile."""
@@ -48,8 +54,9 @@ class LossWatch:
     run is settled. `cancelled_it` says whether the `CancelledError` that left the context was ours.
     """
 
-    def __init__(self, hold: Hold) -> None:
+    def __init__(self, hold: Hold, *, cancels: bool) -> None:
         self.cancelled_it = False
+        self._cancels = cancels
         self._hold = hold
         self._loop = asyncio.get_running_loop()
         self._fired = False
@@ -61,6 +68,8 @@ class LossWatch:
         assert task is not None, "run_exclusive runs in a task"
         self._task = task
         self._cancelling_before = task.cancelling()
+        if not self._cancels:
+            return self
         self._hold.on_change = self._notified
         self._timer = self._loop.call_soon(self._look)
         return self

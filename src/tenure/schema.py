@@ -167,7 +167,11 @@ def _index_faults(connection: psycopg.Connection[Any], table: Table) -> list[str
     return [
         *(f'There is no unique index on "{name}": runs are not safe. Create it.' for name in missing),
         *(f'The index {name} mentions "modifiedAt": every renewal pays for it. Drop it.' for (name,) in renewed),
-        *([] if trigger is not None else ["The reclaim trigger is missing or disabled: takeovers by NestJS nodes are not fenced."]),
+        *(
+            []
+            if trigger is not None
+            else ["The reclaim trigger is missing or disabled: takeovers by NestJS nodes are not fenced."]
+        ),
     ]
 
 

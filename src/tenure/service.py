@@ -6,21 +6,15 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID, uuid4
 
-from tenure import operations, schema
+from tenure import schema
 from tenure.callbacks import awaited_call, blocking_call
 from tenure.clock import boot_s
 from tenure.data import encode_data
 from tenure.drivers import AsyncDatabase, AsyncDriver, Driver, SyncDatabase, resolve, resolve_async
-from tenure.errors import (
-    JobDatabaseError,
-    JobServiceStateError,
-    LostJobLeaseError,
-    OutcomeNotRecordedError,
-)
+from tenure.errors import JobDatabaseError, JobServiceStateError, LostJobLeaseError, OutcomeNotRecordedError
 from tenure.interruption import Finished, LossWatch, to_its_end
 from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease, RunExclusiveResult
 from tenure.operations import Attempt, Settled
@@ -37,7 +31,6 @@ from tenure.service_base import (
     needs_success,
     raise_if_refused,
 )
-from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,7 +38,7 @@ R = TypeVar("R")
 _SUCCESS, _FAIL = JobSchedulerStatus.SUCCESS, JobSchedulerStatus.FAIL
 
 
-class JobSchedulerService(ServiceBase[Driver]):
+class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
     """Acquire, renew and settle runs from blocking code.
 
     `database` is a connection string or URL, a `psycopg_pool.ConnectionPool`, or nothing for libpq's environment. A
@@ -56,23 +49,10 @@ class JobSchedulerService(ServiceBase[Driver]):
     `JobServiceStateError` for a service that is closed.
     """
 
-    def __init__(
-        self,
-        database: SyncDatabase = None,
-        *,
-        schema: str = DEFAULT_SCHEMA,
-        table: str = DEFAULT_TABLE,
-        owner_label: str | None = None,
-    ) -> None:
-        self._database = database
-        super().__init__(schema=schema, table=table, owner_label=owner_label)
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -106,19 +86,15 @@ class JobSchedulerService(ServiceBase[Driver]):
         attempt = self._acquisition(options, owner_token)
         try:
             return self._perform(attempt)
-        except JobDatabaseError as error:
-            if error.may_have_changed:
-                self._keeper.disown(owner_token)
-            raise
-        except BaseException:
-            self._keeper.disown(owner_token)
+        except BaseException as error:
+            self._disown_if_unsure(owner_token, error)
             raise
 
     def heartbeat(self, lease: JobLease) -> bool:
         """Renew a lease by hand; `False` means that it is not ours any more (C5.1)."""
         self._check_process()
         sent_boot_s = boot_s()
-        refused = self._perform(operations.renewal_by_hand(self._statements, lease, now_boot_s=sent_boot_s))
+        refused = self._perform(self._renewal(lease, sent_boot_s))
         return self._note_renewal(lease, refused, sent_boot_s)
 
     def complete(self, lease: JobLease, data: Mapping[str, Any] | None = None) -> bool:
@@ -156,17 +132,17 @@ class JobSchedulerService(ServiceBase[Driver]):
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
         lease, hold = held(won)
-        generation = self._generation
-        self._keeper.keep(lease, hold)
+        keeper = self._keeper
+        keeper.keep(lease, hold)
         try:
             value = call(lease)
         except BaseException as error:
-            if generation == self._generation:
-                self._keeper.let_go(lease)
+            if keeper is self._keeper:
+                keeper.let_go(lease)
                 self._record_failure(lease, error)
             raise
-        self._check_not_forked_since(generation)
-        self._keeper.let_go(lease)
+        self._check_not_forked_since(keeper)
+        keeper.let_go(lease)
         self._record_success(lease, value)
         return RunExclusiveResult(True, value)
 
@@ -175,14 +151,12 @@ class JobSchedulerService(ServiceBase[Driver]):
     ) -> list[JobRun]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
-        return self._perform(
-            operations.listing(self._statements, code=code, status=status, limit=limit, now_boot_s=boot_s())
-        )
+        return self._perform(self._listing(code, status, limit))
 
     def find_run(self, run: UUID | str) -> JobRun | None:
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
         self._check_open()
-        return self._perform(operations.lookup(self._statements, run, now_boot_s=boot_s()))
+        return self._perform(self._lookup(run))
 
     def _make_driver(self) -> Driver:
         return resolve(self._database, self._table)
@@ -216,9 +190,8 @@ class JobSchedulerService(ServiceBase[Driver]):
         found = failure_to_record(lease, error)
         if found is None:
             return
-        data, limit_s = found
         try:
-            self._settle(lease, self._settlement(lease, _FAIL, encode_data(data), limit_s))
+            self._settle(lease, self._settlement(lease, _FAIL, *found))
         except Exception as problem:  # noqa: BLE001 - it must not mask the callback's own exception
             logger.warning("The failure of run %s could not be recorded; its lease will expire: %s", lease.id, problem)
 
@@ -232,7 +205,7 @@ class JobSchedulerService(ServiceBase[Driver]):
         raise_if_refused(settled)
 
 
-class AsyncJobSchedulerService(ServiceBase[AsyncDriver]):
+class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
     """Acquire, renew and settle runs from a loop; as `JobSchedulerService` otherwise.
 
     `database` is a connection string or URL, a `psycopg_pool.AsyncConnectionPool`, or nothing for libpq's environment.
@@ -242,25 +215,13 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver]):
     A cancelled call ends what it had sent before it raises `CancelledError`: no connection is left busy.
     """
 
-    def __init__(
-        self,
-        database: AsyncDatabase = None,
-        *,
-        schema: str = DEFAULT_SCHEMA,
-        table: str = DEFAULT_TABLE,
-        owner_label: str | None = None,
-    ) -> None:
-        self._database = database
-        self._loop: asyncio.AbstractEventLoop | None = None
-        super().__init__(schema=schema, table=table, owner_label=owner_label)
+    _loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         self._check_loop()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -292,19 +253,15 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver]):
             raise finished.interruption
         try:
             return finished.result()
-        except JobDatabaseError as error:
-            if error.may_have_changed:
-                self._keeper.disown(owner_token)
-            raise
-        except BaseException:
-            self._keeper.disown(owner_token)
+        except BaseException as error:
+            self._disown_if_unsure(owner_token, error)
             raise
 
     async def heartbeat(self, lease: JobLease) -> bool:
         """Renew a lease by hand; `False` means that it is not ours any more (C5.1)."""
         self._check_process()
         sent_boot_s = boot_s()
-        refused = await self._uncut(operations.renewal_by_hand(self._statements, lease, now_boot_s=sent_boot_s))
+        refused = await self._uncut(self._renewal(lease, sent_boot_s))
         return self._note_renewal(lease, refused, sent_boot_s)
 
     async def complete(self, lease: JobLease, data: Mapping[str, Any] | None = None) -> bool:
@@ -338,28 +295,25 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver]):
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
         lease, hold = held(won)
-        watch = LossWatch(hold) if on_lost == "cancel" else None
-        self._keeper.keep(lease, hold)
-        generation = self._generation
+        keeper = self._keeper
+        keeper.keep(lease, hold)
+        watch = LossWatch(hold, cancels=on_lost == "cancel")
         try:
-            if watch is None:
+            with watch:
                 value = await call(lease)
-            else:
-                with watch:
-                    value = await call(lease)
         except GeneratorExit:
-            self._keeper.let_go(lease)
-            self._keeper.disown(lease.owner_token)
+            keeper.let_go(lease)
+            keeper.disown(lease.owner_token)
             raise
         except BaseException as error:
-            if generation == self._generation:
-                self._keeper.let_go(lease)
+            if keeper is self._keeper:
+                keeper.let_go(lease)
                 await self._record_failure(lease, error)
-            if watch and watch.cancelled_it and hold.lost_reason:
+            if watch.cancelled_it and hold.lost_reason:
                 raise LostJobLeaseError(hold.lost_reason) from error
             raise
-        self._check_not_forked_since(generation)
-        self._keeper.let_go(lease)
+        self._check_not_forked_since(keeper)
+        keeper.let_go(lease)
         await self._record_success(lease, value)
         return RunExclusiveResult(True, value)
 
@@ -368,14 +322,12 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver]):
     ) -> list[JobRun]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
-        return await self._uncut(
-            operations.listing(self._statements, code=code, status=status, limit=limit, now_boot_s=boot_s())
-        )
+        return await self._uncut(self._listing(code, status, limit))
 
     async def find_run(self, run: UUID | str) -> JobRun | None:
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
         self._check_open()
-        return await self._uncut(operations.lookup(self._statements, run, now_boot_s=boot_s()))
+        return await self._uncut(self._lookup(run))
 
     def _make_driver(self) -> AsyncDriver:
         return resolve_async(self._database, self._table)
@@ -412,10 +364,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver]):
             await asyncio.sleep(pause_s)
 
     async def _uncut(self, attempt: Attempt[R]) -> R:
-        finished = await to_its_end(self._perform(attempt))
-        if finished.interruption:
-            raise finished.interruption
-        return finished.result()
+        return (await to_its_end(self._perform(attempt))).result_unless_interrupted()
 
     async def _give_back(self, finished: Finished[JobAcquireResult], owner_token: UUID) -> None:
         """Release what a cancelled acquire won; leave it to the keeper if that cannot be known or done."""
@@ -432,9 +381,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver]):
         text = encode_data(data)
         self._check_process()
         finished = await to_its_end(self._settle(lease, self._settlement(lease, status, text)))
-        if finished.interruption:
-            raise finished.interruption
-        return finished.result().refused is None
+        return finished.result_unless_interrupted().refused is None
 
     async def _settle(self, lease: JobLease, settlement: Attempt[Settled]) -> Settled:
         with self._settling(lease):
@@ -447,9 +394,8 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver]):
         found = failure_to_record(lease, error)
         if found is None:
             return
-        data, limit_s = found
-        work = self._settle(lease, self._settlement(lease, _FAIL, encode_data(data), limit_s))
-        finished = await to_its_end(work)
+        settlement = self._settlement(lease, _FAIL, *found)
+        finished = await to_its_end(self._settle(lease, settlement))
         try:
             finished.result()
         except BaseException as problem:  # noqa: BLE001 - it must not mask the callback's own exception

@@ -14,39 +14,50 @@ from weakref import WeakSet
 
 from tenure import operations
 from tenure.clock import boot_s
-from tenure.data import clean_text, describe_error
+from tenure.data import clean_text, describe_error, encode_data
 from tenure.drivers import AsyncDriver, Driver
-from tenure.errors import InvalidJobOptionsError, JobServiceStateError, LostJobLeaseError
+from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError, LostJobLeaseError
 from tenure.keeper import Keeper
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease, JobLease, LostReason
 from tenure.operations import Attempt, Settled
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.statements import Statements, Table
+from tenure.records import JobRun
+from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, Statements, Table
 
 D = TypeVar("D", Driver, AsyncDriver)
+B = TypeVar("B")
 OnLost = Literal["cancel", "continue"]
 
 logger = logging.getLogger("tenure")
 
 RELEASED: Final[Mapping[str, Any]] = MappingProxyType({"released": True})
 OWNER_LABEL_LIMIT: Final = 256
+LIST_LIMIT: Final = 10_000
 LOST_FAIL_LIMIT_S: Final = 1.0
 """How long FAIL is tried once the lease is lost to silence: the caller waits for that news."""
 
-_living: WeakSet[ServiceBase[Any]] = WeakSet()
+_living: WeakSet[ServiceBase[Any, Any]] = WeakSet()
 _abandoned: list[object] = []
 """What a forked child inherited and must neither use nor close: its sockets and its threads are the parent's."""
 
 
-class ServiceBase(Generic[D]):
+class ServiceBase(Generic[D, B]):
     """Hold the parts of a service, and remake them in a forked child."""
 
-    def __init__(self, *, schema: str, table: str, owner_label: str | None) -> None:
+    def __init__(
+        self,
+        database: B | None = None,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        table: str = DEFAULT_TABLE,
+        owner_label: str | None = None,
+    ) -> None:
+        self._database = database
         self._table = Table(schema, table)
         self._statements = Statements(self._table)
         self._owner_label = _checked_label(owner_label)
         self._closed = False
-        self._generation = 0
+        self._forked = False
         self._driver: D = self._make_driver()
         self._keeper = self._make_keeper()
         _living.add(self)
@@ -65,7 +76,7 @@ class ServiceBase(Generic[D]):
     def start_afresh(self) -> None:
         """Leave the parent its connections, its keeper and its leases; a pool that was given cannot be remade."""
         _abandoned.append((self._driver, self._keeper))
-        self._generation += 1
+        self._forked = True
         if not self._driver.given:
             self._driver = self._make_driver()
         self._keeper = self._make_keeper()
@@ -76,14 +87,14 @@ class ServiceBase(Generic[D]):
         self._check_process()
 
     def _check_process(self) -> None:
-        if self._generation and self._driver.given:
+        if self._forked and self._driver.given:
             raise JobServiceStateError(
                 "This service was given its pool before os.fork(), and a pool does not survive a fork. Make the pool "
                 "and the service in the child, or give the service a connection string."
             )
 
-    def _check_not_forked_since(self, generation: int) -> None:
-        if generation != self._generation:
+    def _check_not_forked_since(self, keeper: Keeper) -> None:
+        if keeper is not self._keeper:
             raise JobServiceStateError(
                 "The callback returned in a forked child. The run belongs to the parent and is settled there; end the "
                 "child with os._exit(), or start it with multiprocessing."
@@ -103,6 +114,7 @@ class ServiceBase(Generic[D]):
         self, lease: JobLease, status: JobSchedulerStatus, data: str | None, limit_s: float | None = None
     ) -> Attempt[Settled]:
         """Give a settlement that is tried until the local deadline for SUCCESS, and for 5 s for FAIL (C6.3, C6.4)."""
+        check_lease(lease)
         now_s = boot_s()
         if limit_s is not None:
             until_s = now_s + limit_s
@@ -113,6 +125,25 @@ class ServiceBase(Generic[D]):
         else:
             until_s = now_s + operations.COMPLETE_LIMIT_S
         return operations.settlement(self._statements, lease, status, data, until_boot_s=until_s)
+
+    def _renewal(self, lease: JobLease, now_boot_s: float) -> Attempt[LostReason | None]:
+        check_lease(lease)
+        return operations.renewal_by_hand(self._statements, lease, now_boot_s=now_boot_s)
+
+    def _listing(self, code: str | None, status: JobSchedulerStatus | None, limit: int) -> Attempt[list[JobRun]]:
+        if not 1 <= limit <= LIST_LIMIT:
+            raise ValueError(f"limit must be 1 to {LIST_LIMIT:,}, not {limit}.")
+        return operations.listing(
+            self._statements, code=code, status=status and JobSchedulerStatus(status), limit=limit, now_boot_s=boot_s()
+        )
+
+    def _lookup(self, run: UUID | str) -> Attempt[JobRun | None]:
+        return operations.lookup(self._statements, run, now_boot_s=boot_s())
+
+    def _disown_if_unsure(self, owner_token: UUID, error: BaseException) -> None:
+        """Have the keeper free what an acquire may have won, when its answer was lost with this error (C4.6)."""
+        if not isinstance(error, JobDatabaseError) or error.may_have_changed:
+            self._keeper.disown(owner_token)
 
     @contextmanager
     def _settling(self, lease: JobLease) -> Generator[None]:
@@ -150,7 +181,7 @@ class ServiceBase(Generic[D]):
             lease.hold.rejected(reason)
 
 
-def failure_to_record(lease: JobExecutionLease, error: BaseException) -> tuple[dict[str, Any], float | None] | None:
+def failure_to_record(lease: JobExecutionLease, error: BaseException) -> tuple[str | None, float | None] | None:
     """Give what to record for a callback that failed, and for how long to try; `None` if the row is not ours."""
     hold = lease.hold
     if hold is None or hold.settled is not None:
@@ -158,7 +189,7 @@ def failure_to_record(lease: JobExecutionLease, error: BaseException) -> tuple[d
     reason = hold.look()
     if reason in (LostReason.TAKEN_OVER, LostReason.ROW_GONE, LostReason.RELEASED):
         return None
-    return describe_error(error), LOST_FAIL_LIMIT_S if reason else None
+    return encode_data(describe_error(error)), LOST_FAIL_LIMIT_S if reason else None
 
 
 def needs_success(lease: JobExecutionLease) -> bool:
@@ -170,6 +201,12 @@ def raise_if_refused(settled: Settled) -> None:
     """Raise `LostJobLeaseError` when the row was no longer ours (C6.5)."""
     if settled.refused is not None:
         raise LostJobLeaseError(settled.refused)
+
+
+def check_lease(lease: JobLease) -> None:
+    """Refuse what is no lease: what a lost `acquire` gave, say."""
+    if not isinstance(lease, JobLease):
+        raise TypeError(f"lease must be a JobLease, such as what acquire gives for a win; not {type(lease).__name__}.")
 
 
 def check_on_lost(on_lost: str) -> None:

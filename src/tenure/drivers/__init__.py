@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 Rows = Sequence[tuple[Any, ...]]
-SyncDatabase: TypeAlias = "str | ConnectionPool[Any] | None"
-AsyncDatabase: TypeAlias = "str | AsyncConnectionPool[Any] | None"
+SyncDatabase: TypeAlias = "str | ConnectionPool[Any]"
+AsyncDatabase: TypeAlias = "str | AsyncConnectionPool[Any]"
 Administrator: TypeAlias = "Callable[[], AbstractContextManager[psycopg.Connection[Any]]]"
 """Opens a blocking connection for schema work, in autocommit; its errors become `JobDatabaseError`."""
 
@@ -61,7 +61,7 @@ class AsyncDriver(Connector, Protocol):
     async def close(self) -> None: ...
 
 
-def resolve(database: SyncDatabase, table: Table) -> Driver:
+def resolve(database: SyncDatabase | None, table: Table) -> Driver:
     """Choose the driver for what a sync service was given; refuse what is not known, with the list of what is."""
     from psycopg_pool import ConnectionPool
 
@@ -72,7 +72,7 @@ def resolve(database: SyncDatabase, table: Table) -> Driver:
     raise TypeError(_unknown(database, "psycopg_pool.ConnectionPool"))
 
 
-def resolve_async(database: AsyncDatabase, table: Table) -> AsyncDriver:
+def resolve_async(database: AsyncDatabase | None, table: Table) -> AsyncDriver:
     """Choose the driver for what an async service was given; refuse what is not known, with the list of what is."""
     from psycopg_pool import AsyncConnectionPool
 

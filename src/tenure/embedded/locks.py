@@ -24,6 +24,17 @@ def hold(path: Path, mode: Literal["shared", "alone"], limit_s: float) -> int | 
     return descriptor
 
 
+def is_shared(path: Path) -> bool:
+    """Say whether somebody holds the lock shared now."""
+    descriptor = hold(path, "shared", 0)
+    if descriptor is None:
+        return False
+    try:
+        return not _take(descriptor, "alone")
+    finally:
+        os.close(descriptor)
+
+
 def _take(descriptor: int, mode: Literal["shared", "alone"]) -> bool:
     try:
         fcntl.flock(descriptor, _MODES[mode] | fcntl.LOCK_NB)

@@ -44,7 +44,7 @@ class Postmaster:
     def serves(self, cluster: Path) -> bool:
         """Say whether the process is a PostgreSQL on this very cluster."""
         command = command_of(self.pid) if self.pid > 0 else []
-        return bool(command) and Path(command[0]).name == "postgres" and str(cluster) in command
+        return f"/postgres -D {cluster} -h " in " ".join(command)
 
     def clear_the_way(self, cluster: Path) -> None:
         """End an orphan on the cluster, or remove a file whose process id lives again as something else.

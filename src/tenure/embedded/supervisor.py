@@ -13,18 +13,20 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Generator, Iterator
 from typing import NoReturn
 
 from tenure.embedded.cluster import Cluster
-from tenure.embedded.locks import IN_USE, SUPERVISOR, hold
+from tenure.embedded.locks import IN_USE, SUPERVISOR, hold, is_shared
 from tenure.embedded.plan import Plan, StopMode
 from tenure.errors import EmbeddedPostgresError
 
 ROUND_S = 0.2
 STOPPING_LIMIT_S = 25.0
-OWNED_LIMIT_S = 10.0
+OWNED_LIMIT_S = 15.0
+PAUSE_S = 0.05
 
 
 def main(arguments: list[str]) -> int:
@@ -62,8 +64,6 @@ def _say_ready(cluster: Cluster) -> None:
 @contextlib.contextmanager
 def _running(plan: Plan) -> Generator[Cluster]:
     cluster = Cluster(plan)
-    if hold(plan.home / SUPERVISOR, "alone", STOPPING_LIMIT_S) is None:
-        raise EmbeddedPostgresError(f"The server in {plan.home} is run by another process, and does not answer.")
     try:
         cluster.prepare()
         cluster.start()
@@ -75,10 +75,7 @@ def _running(plan: Plan) -> Generator[Cluster]:
 
 
 def _run_owned(plan: Plan, owner_pid: int) -> None:
-    if _is_in_use(plan):
-        raise EmbeddedPostgresError(
-            f"The server in {plan.home} is in use by another process. Use share() in both, or another data folder."
-        )
+    _take_alone(plan)
     with _running(plan) as cluster:
         _say_ready(cluster)
         for command in _commands(cluster, owner_pid):
@@ -90,15 +87,20 @@ def _run_owned(plan: Plan, owner_pid: int) -> None:
             _say_ready(cluster)
 
 
-def _is_in_use(plan: Plan) -> bool:
-    # A server whose owner has just died needs a while to stop; one that is shared now is not worth waiting for.
-    if hold(plan.home / IN_USE, "alone", 0) is not None:
-        return False
-    shared = hold(plan.home / IN_USE, "shared", 0)
-    if shared is not None:
-        os.close(shared)
-        return True
-    return hold(plan.home / IN_USE, "alone", OWNED_LIMIT_S) is None
+def _take_alone(plan: Plan) -> None:
+    # A server whose last user has just left needs a while to stop; one that is shared now is not worth waiting for.
+    deadline_s = time.monotonic() + OWNED_LIMIT_S
+    while not is_shared(plan.home / IN_USE) and time.monotonic() < deadline_s:
+        in_use = hold(plan.home / IN_USE, "alone", 0)
+        if in_use is not None:
+            if hold(plan.home / SUPERVISOR, "alone", 0) is not None:
+                return
+            # Its supervisor has not seen yet that the last user left: it stops when it has this lock.
+            os.close(in_use)
+        time.sleep(PAUSE_S)
+    raise EmbeddedPostgresError(
+        f"The server in {plan.home} is in use by another process. Use share() in both, or another data folder."
+    )
 
 
 def _mode(text: str) -> StopMode:
@@ -128,6 +130,8 @@ def _let_go(inherited: list[int]) -> None:
 def _run_shared(plan: Plan, inherited: list[int]) -> None:
     if os.fork():
         os._exit(0)
+    if hold(plan.home / SUPERVISOR, "alone", STOPPING_LIMIT_S) is None:
+        raise EmbeddedPostgresError(f"The server in {plan.home} is run by another process, and does not answer.")
     with _running(plan) as cluster:
         _say_ready(cluster)
         _let_go(inherited)
