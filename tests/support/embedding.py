@@ -157,6 +157,9 @@ class Stranger:
     def options(self) -> dict[str, Any]:
         """Return the keywords of `child`."""
         environment = {"PYTHONPATH": self.places, "HOME": str(self.home), "XDG_DATA_HOME": "", "TMPDIR": "/tmp"}
+        libraries = Path(self.python).parents[1] / "lib"
+        if libraries.is_relative_to(self.home.parent):
+            environment["LD_LIBRARY_PATH"] = str(libraries)
         return {"python": self.python, "environment": environment, "cwd": "/", **dropped(self.account)}
 
 
@@ -181,8 +184,10 @@ def readable_python(folder: Path, account: Account | None) -> str:
     for python in (sys.executable, shutil.which(name, path=os.defpath)):
         if python and unreachable_part(Path(python), account) is None:
             return python
-    library = Path("lib", name)
+    library = Path(sys.base_prefix, "lib")
     ignored = shutil.ignore_patterns("site-packages", "test", "__pycache__")
-    shutil.copytree(Path(sys.base_prefix) / library, folder / "python" / library, ignore=ignored)
+    shutil.copytree(library / name, folder / "python" / "lib" / name, ignore=ignored)
+    for shared in library.glob("libpython*"):
+        shutil.copy(shared, folder / "python" / "lib" / shared.name)
     (folder / "python" / "bin").mkdir()
     return shutil.copy(os.path.realpath(sys.executable), str(folder / "python" / "bin" / name))

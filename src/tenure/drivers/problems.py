@@ -94,7 +94,6 @@ def _other(complaint: Complaint, state: str) -> JobDatabaseError:
     return JobDatabaseError(
         DatabaseProblem.REFUSED,
         f"The database refused the statement ({complaint.message}; SQLSTATE {state}). Nothing was changed by it.",
-        may_have_changed=complaint.may_have_changed,
         transient=state[:2] in _TRANSIENT_CLASSES,
     )
 

@@ -32,6 +32,7 @@ CONNECT_LIMIT_S = 5
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _TRAITS = "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')"
+_NEVER_SENT = "22000"  # the driver itself refused a value
 _NOT_FOR_LIBPQ = {"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"}
 
 
@@ -95,8 +96,10 @@ def _complaint(
 ) -> Complaint:
     if limit.fired:
         return Complaint(None, f"there was no answer within {limit_s:g} s", may_have_changed=True)
-    if error.sqlstate is None or connection.closed:
-        return Complaint(error.sqlstate if not connection.closed else None, str(error), may_have_changed=True)
+    if connection.closed or (error.sqlstate is None and isinstance(error, psycopg.OperationalError)):
+        return Complaint(None, str(error), may_have_changed=True)
+    if error.sqlstate is None:
+        return Complaint(_NEVER_SENT, str(error))
     return Complaint(error.sqlstate, error.diag.message_primary or "no message", connection.info.user)
 
 
