@@ -332,9 +332,9 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
     def _make_driver(self) -> AsyncDriver:
         return resolve_async(self._database, self._table)
 
-    def start_afresh(self) -> None:
+    def _start_afresh(self) -> None:
         self._loop = None
-        super().start_afresh()
+        super()._start_afresh()
 
     def _check_process(self) -> None:
         super()._check_process()

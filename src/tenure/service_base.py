@@ -73,7 +73,7 @@ class ServiceBase(Generic[D, B]):
         driver = self._driver
         return Keeper(lambda limit_s: driver.link(limit_s=limit_s), self._statements)
 
-    def start_afresh(self) -> None:
+    def _start_afresh(self) -> None:
         """Leave the parent its connections, its keeper and its leases; a pool that was given cannot be remade."""
         _abandoned.append((self._driver, self._keeper))
         self._forked = True
@@ -237,7 +237,7 @@ def _checked_label(label: str | None) -> str | None:
 
 def _start_living_afresh() -> None:
     for service in list(_living):
-        service.start_afresh()
+        service._start_afresh()  # pyright: ignore[reportPrivateUsage] - this module's own class
 
 
 if hasattr(os, "register_at_fork"):

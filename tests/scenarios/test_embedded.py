@@ -14,14 +14,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.support.embedding import (
-    NOWHERE,
-    as_root,
-    is_gone,
-    open_folder,
-    query,
-    shown,
-)
 
 from tenure.embedded import EmbeddedPostgres, binaries, choice, default_data_directory, find_binaries
 from tenure.embedded.access import Access
@@ -30,6 +22,14 @@ from tenure.embedded.plan import PASSWORD
 from tenure.embedded.processes import command_of
 from tenure.embedded.programs import DEBIAN, WHEEL, Binaries, runnable
 from tenure.errors import EmbeddedPostgresError
+from tests.support.embedding import (
+    NOWHERE,
+    as_root,
+    is_gone,
+    open_folder,
+    query,
+    shown,
+)
 
 
 @pytest.fixture

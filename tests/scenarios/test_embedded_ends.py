@@ -13,6 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tenure.embedded import EmbeddedPostgres, binaries, share, supervisor
+from tenure.embedded.accounts import server_account
+from tenure.embedded.plan import CLUSTER, Plan
+from tenure.embedded.talk import Supervisor
+from tenure.errors import EmbeddedPostgresError
 from tests.support.embedding import (
     OWNER,
     ROOT,
@@ -29,12 +35,6 @@ from tests.support.embedding import (
     shown,
     wait_until,
 )
-
-from tenure.embedded import EmbeddedPostgres, binaries, share, supervisor
-from tenure.embedded.accounts import server_account
-from tenure.embedded.plan import CLUSTER, Plan
-from tenure.embedded.talk import Supervisor
-from tenure.errors import EmbeddedPostgresError
 
 
 @pytest.fixture

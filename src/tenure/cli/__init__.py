@@ -1,0 +1,114 @@
+"""The command `tenure`. Each verb is imported when it is used, so that `tenure run` starts fast."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from tenure import TenureError
+from tenure.cli.errors import ExitCode, exit_code_of, explain_usage, say
+
+_VERBS = {
+    "run": "tenure.cli.run",
+    "ls": "tenure.cli.runs",
+    "show": "tenure.cli.runs",
+    "schema": "tenure.cli.schema",
+    "demo": "tenure.cli.demo",
+}
+
+
+class _Verbs(click.Group):
+    """Import a verb's module when the verb is asked for; one whose module is not installed is not there."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [verb for verb in _VERBS if self.get_command(ctx, verb)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _VERBS.get(cmd_name)
+        if module is None:
+            return None
+        try:
+            command = getattr(import_module(module), cmd_name)
+        except ModuleNotFoundError as error:
+            if error.name == module:
+                return None
+            raise
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Exit codes:
+    0  done
+    1  no such run, or the schema has faults
+    2  the command line or an option is wrong
+   69  the database cannot be reached, is busy, or refused
+   74  an outcome, or the output, could not be written
+   75  the lease was lost
+   77  the database role lacks a grant
+   78  the schema is missing or old
+  130  interrupted
+`tenure run --help` has more.""",
+)
+@click.version_option(package_name="tenure", message="%(prog)s %(version)s")
+def tenure() -> None:
+    """Run each scheduled job on one node: PostgreSQL leases for N copies of a service."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line and give its exit code; errors that a user can mend are one line (C11)."""
+    _prepare_streams()
+    try:
+        code = tenure.main(list(arguments), prog_name="tenure", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or ExitCode.OK)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        return explain_usage(error)
+    except click.Abort:
+        return ExitCode.INTERRUPTED
+    except TenureError as error:
+        say(str(error))
+        return exit_code_of(error)
+    except OSError as error:
+        return _output_failed(error)
+
+
+def _prepare_streams() -> None:
+    """Let no character that the terminal's encoding lacks be an error; send the library's warnings to stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    library = logging.getLogger("tenure")
+    library.addHandler(_Saying())
+    library.propagate = False
+    # The pool repeats, attempt by attempt, what the error of the call says once.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+
+
+class _Saying(logging.Handler):
+    """Say a warning of the library as the command line says its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            say(record.getMessage())
+
+
+def _output_failed(error: OSError) -> int:
+    """End quietly when the reader of a pipe has gone; say what else keeps the output from being written."""
+    # What is still buffered goes nowhere, or the interpreter would complain about it at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.PIPE_CLOSED
+    say(f"The output could not be written: {error.strerror or error}.")
+    return ExitCode.NOT_RECORDED

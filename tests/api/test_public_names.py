@@ -1,0 +1,127 @@
+"""The public surface: what can be imported, and that it is the same for both services."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import tenure
+from tenure import AsyncJobSchedulerService, JobSchedulerService
+
+NAMES = {
+    "AsyncJobSchedulerService",
+    "DEFAULT_HEARTBEAT_MS",
+    "DEFAULT_LEASE_MS",
+    "DatabaseProblem",
+    "EmbeddedPostgresError",
+    "InvalidJobDataError",
+    "InvalidJobIdentityOptionsError",
+    "InvalidJobLeaseOptionsError",
+    "InvalidJobOptionsError",
+    "JobAcquireOptions",
+    "JobAcquireResult",
+    "JobAcquired",
+    "JobDatabaseError",
+    "JobExecutionLease",
+    "JobLease",
+    "JobNotAcquired",
+    "JobRun",
+    "JobSchedulerService",
+    "JobSchedulerStatus",
+    "JobSchedulerType",
+    "JobServiceStateError",
+    "LostJobLeaseError",
+    "LostReason",
+    "NotAcquiredReason",
+    "OutcomeNotRecordedError",
+    "RunExclusiveResult",
+    "TenureError",
+    "WaitTimeoutError",
+    "external_job_id",
+}
+
+
+def public_methods(cls: type) -> dict[str, inspect.Signature]:
+    return {
+        name: inspect.signature(member)
+        for name, member in inspect.getmembers(cls, inspect.isfunction)
+        if not name.startswith("_") or name == "__init__"
+    }
+
+
+def test_the_public_names_are_these() -> None:
+    """C1: a name that appears or vanishes is a change of the product, and of this list."""
+    assert set(tenure.__all__) == NAMES
+    assert all(hasattr(tenure, name) for name in NAMES)
+
+
+def test_the_defaults_are_the_references() -> None:
+    """C1: 15 minutes and 1 minute."""
+    assert (tenure.DEFAULT_LEASE_MS, tenure.DEFAULT_HEARTBEAT_MS) == (900_000, 60_000)
+
+
+def test_enums_are_string_enums() -> None:
+    """C1: `JobSchedulerStatus` and `JobSchedulerType` are `enum.StrEnum`, with the reference's values."""
+    assert issubclass(tenure.JobSchedulerStatus, enum.StrEnum)
+    assert issubclass(tenure.JobSchedulerType, enum.StrEnum)
+    assert [status.value for status in tenure.JobSchedulerStatus] == ["RUNNING", "SUCCESS", "FAIL"]
+    assert [kind.value for kind in tenure.JobSchedulerType] == ["INITIAL", "SCHEDULE"]
+
+
+def test_both_services_have_the_same_methods_parameters_and_defaults() -> None:
+    """C1.2: only `async` and the type of a callback tell them apart."""
+    blocking, on_loop = public_methods(JobSchedulerService), public_methods(AsyncJobSchedulerService)
+    assert blocking.keys() == on_loop.keys()
+    for name, signature in blocking.items():
+        mine = [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+        theirs = [(p.name, p.kind, p.default) for p in on_loop[name].parameters.values()]
+        assert mine == theirs, name
+
+
+def test_every_async_method_is_a_coroutine_function() -> None:
+    """C1.2: what touches the database is awaited on the async service, and not on the other."""
+    for name in public_methods(AsyncJobSchedulerService).keys() - {"__init__"}:
+        assert inspect.iscoroutinefunction(getattr(AsyncJobSchedulerService, name)), name
+        assert not inspect.iscoroutinefunction(getattr(JobSchedulerService, name)), name
+
+
+@pytest.mark.parametrize(
+    ("error", "bases"),
+    [
+        ("InvalidJobOptionsError", ("TenureError", "ValueError")),
+        ("InvalidJobIdentityOptionsError", ("InvalidJobOptionsError", "ValueError")),
+        ("InvalidJobLeaseOptionsError", ("InvalidJobOptionsError", "ValueError")),
+        ("InvalidJobDataError", ("TenureError", "ValueError")),
+        ("LostJobLeaseError", ("TenureError",)),
+        ("OutcomeNotRecordedError", ("TenureError",)),
+        ("WaitTimeoutError", ("TenureError",)),
+        ("JobDatabaseError", ("TenureError",)),
+        ("JobServiceStateError", ("TenureError", "RuntimeError")),
+    ],
+)
+def test_errors_form_the_promised_tree(error: str, bases: tuple[str, ...]) -> None:
+    """C11: `except TenureError` catches all of ours; a bad option is also a ValueError."""
+    cls = getattr(tenure, error)
+    assert {base.__name__ for base in cls.__mro__} >= set(bases)
+
+
+def test_every_public_name_is_documented() -> None:
+    """A docstring says what a caller may rely on."""
+    for name in NAMES - {"DEFAULT_LEASE_MS", "DEFAULT_HEARTBEAT_MS", "JobAcquireResult"}:
+        assert inspect.getdoc(getattr(tenure, name)), name
+    for cls in (JobSchedulerService, AsyncJobSchedulerService):
+        for name in public_methods(cls):
+            assert inspect.getdoc(getattr(cls, name)), f"{cls.__name__}.{name}"
+
+
+def test_importing_tenure_imports_no_framework() -> None:
+    """The core needs psycopg 3 alone: no extra is imported by `import tenure`."""
+    script = (
+        "import sys, tenure; print([m for m in ('click', 'rich', 'platformdirs', 'sqlalchemy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
