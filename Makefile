@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	$(BIN)/tenure demo
 
 test: $(VENV)/.dev
-	$(PYTEST) $(TESTS)
+	$(PYTEST) $(PYTEST_OPTIONS) $(TESTS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -28,7 +28,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 chaos: $(VENV)/.dev
-	$(PYTEST) tests/chaos -m chaos $(if $(QUICK),,--chaos-rounds 200) -p no:cacheprovider
+	$(BIN)/python -m tests.chaos $(if $(QUICK),--quick)
 
 docs: $(VENV)/.dev
 	$(PYTEST) tests/docs

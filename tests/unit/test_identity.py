@@ -223,6 +223,7 @@ class TestShown:
             (float("nan"), "nan"),
             ("it's", '"it\'s"'),
             (Colour.RED, "'red'"),
+            (Loud("a"), "'a'"),
             ("a\n\x1b\0\u202e\ud800", r"'a\n\x1b\x00\u202e\ud800'"),
             (10**5_000, "an int of 16,610 bits"),
             ("x" * 1_000, f"{'x' * 40!r}… (1,000 long)"),

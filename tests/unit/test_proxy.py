@@ -274,6 +274,18 @@ class TestCutAfter:
 
         assert effects(direct) == [0, 1, 2, 3]
 
+    def test_it_waits_for_the_end_of_the_answer(
+        self, connect: Callable[..., Connection], proxy: FaultProxy, direct: Connection
+    ) -> None:
+        """Rows that fill the server's buffer are sent long before the statement has committed."""
+        connection = connect()
+        proxy.cut_after(b"INSERT INTO effect")
+
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("SELECT repeat('x', 100000); SELECT pg_sleep(0.3); INSERT INTO effect VALUES (1)")
+
+        assert effects(direct) == [1]
+
     def test_a_commit_is_durable_and_unanswered(
         self, connect: Callable[..., Connection], proxy: FaultProxy, direct: Connection
     ) -> None:
@@ -316,9 +328,11 @@ class TestStallAfter:
         eventually(lambda: proxy.stalled == 1)
         assert effects(direct) == [1]
         assert stays_open(answer)
-        proxy.heal()
-        assert stays_open(answer)
         assert backends(direct, "stalls") == 1
+        proxy.heal()
+        direct.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'stalls'")
+        eventually(lambda: backends(direct, "stalls") == 0)
+        assert stays_open(answer)
         assert (proxy.matched, proxy.cut) == (1, 0)
         assert connect().execute("SELECT 1").fetchone() == (1,)
         proxy.close()
@@ -395,6 +409,18 @@ class TestBlackHole:
         assert stays_open(coming)
         proxy.heal()
         assert coming.result(PATIENCE_S).execute("SELECT 1").fetchone() == (1,)
+
+    def test_the_server_does_not_hear_of_new_connections(self) -> None:
+        with closing(socket.create_server(("127.0.0.1", 0))) as server:
+            server.settimeout(MOMENT_S)
+            with FaultProxy("127.0.0.1", server.getsockname()[1]) as proxy:
+                proxy.black_hole()
+                with closing(socket.create_connection(("127.0.0.1", proxy.port), PATIENCE_S)):
+                    with pytest.raises(TimeoutError):
+                        server.accept()
+                    proxy.heal()
+                    server.settimeout(PATIENCE_S)
+                    server.accept()[0].close()
 
     def test_or_not_if_so_asked(
         self, connect: Callable[..., Connection], proxy: FaultProxy, background: ThreadPoolExecutor

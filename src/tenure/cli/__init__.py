@@ -12,7 +12,7 @@ from importlib import import_module
 import click
 
 from tenure import TenureError
-from tenure.cli.errors import ExitCode, exit_code_of, explain_usage, say
+from tenure.cli.errors import ExitCode, OutputError, exit_code_of, explain_usage, help_without_verb, say
 
 _VERBS = {
     "run": "tenure.cli.run",
@@ -45,6 +45,7 @@ class _Verbs(click.Group):
 
 @click.group(
     cls=_Verbs,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Exit codes:
@@ -52,7 +53,7 @@ Exit codes:
     1  no such run, or the schema has faults
     2  the command line or an option is wrong
    69  the database cannot be reached, is busy, or refused
-   74  an outcome, or the output, could not be written
+   74  an outcome could not be recorded, or the output not written
    75  the lease was lost
    77  the database role lacks a grant
    78  the schema is missing or old
@@ -60,20 +61,17 @@ Exit codes:
 `tenure run --help` has more.""",
 )
 @click.version_option(package_name="tenure", message="%(prog)s %(version)s")
-def tenure() -> None:
+@click.pass_context
+def tenure(context: click.Context) -> int:
     """Run each scheduled job on one node: PostgreSQL leases for N copies of a service."""
+    return help_without_verb(context)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code; errors that a user can mend are one line (C11)."""
     _prepare_streams()
     try:
-        code = tenure.main(list(arguments), prog_name="tenure", standalone_mode=False)
-        sys.stdout.flush()
-        return int(code or ExitCode.OK)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return error.exit_code
+        return int(tenure.main(list(arguments), prog_name="tenure", standalone_mode=False) or ExitCode.OK)
     except click.ClickException as error:
         return explain_usage(error)
     except click.Abort:
@@ -81,8 +79,8 @@ def main(arguments: Sequence[str]) -> int:
     except TenureError as error:
         say(str(error))
         return exit_code_of(error)
-    except OSError as error:
-        return _output_failed(error)
+    except OutputError as error:
+        return _output_failed(error.cause)
 
 
 def _prepare_streams() -> None:
@@ -104,11 +102,11 @@ class _Saying(logging.Handler):
             say(record.getMessage())
 
 
-def _output_failed(error: OSError) -> int:
+def _output_failed(cause: OSError) -> int:
     """End quietly when the reader of a pipe has gone; say what else keeps the output from being written."""
     # What is still buffered goes nowhere, or the interpreter would complain about it at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if isinstance(error, BrokenPipeError):
+    if isinstance(cause, BrokenPipeError):
         return ExitCode.PIPE_CLOSED
-    say(f"The output could not be written: {error.strerror or error}.")
+    say(f"The output could not be written: {cause.strerror or cause}.")
     return ExitCode.NOT_RECORDED

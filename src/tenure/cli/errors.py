@@ -38,7 +38,7 @@ from tenure import (
 from tenure.errors import EmbeddedPostgresError
 
 STDERR = 2
-_PASSWORD = re.compile(r"(?P<before>\w://[^\s/:@]*:)\S*(?=@)|(?P<key>\bpassword\s*=\s*)(?:'(?:[^'\\]|\\.)*'|\S+)", re.I)
+_PASSWORD = re.compile(r"(?P<before>\w://[^\s/:@]*:)(?!password@)\S*(?=@)|(?P<key>\bpassword\s*=\s*)(?:'(?:[^'\\]|\\.)*'|\S+)", re.I)
 
 
 class ExitCode(IntEnum):
@@ -73,6 +73,14 @@ _OF_ERROR: dict[type[TenureError], ExitCode] = {
 }
 
 
+class OutputError(Exception):
+    """Say that stdout does not take what is written to it."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 def exit_code_of(error: TenureError) -> ExitCode:
     """Give the exit code for an error of the library."""
     if isinstance(error, JobDatabaseError):
@@ -96,6 +104,14 @@ def explain_usage(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx:
         say(f"See: {error.ctx.command_path} --help")
     return error.exit_code
+
+
+def help_without_verb(context: click.Context) -> int:
+    """Show the help of a group that was given no verb, which is a mistake."""
+    if context.invoked_subcommand is not None:
+        return ExitCode.OK
+    click.echo(context.get_help(), err=True)
+    return ExitCode.USAGE
 
 
 def plain(text: str) -> str:

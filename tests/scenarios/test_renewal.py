@@ -1,0 +1,504 @@
+"""Live leases are renewed whatever their callbacks do, and whatever happens to a round (C5.1 to C5.3, C5.8, C3.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from tenure import (
+    AsyncJobSchedulerService,
+    JobAcquireOptions,
+    JobAcquireResult,
+    JobExecutionLease,
+    JobSchedulerService,
+    LostJobLeaseError,
+    LostReason,
+)
+from tenure.keeper import Keeper
+from tests.support.proxy import FaultProxy
+from tests.support.rows import TABLE, execute, row_of
+from tests.support.servers import create_database, start_test_server
+from tests.support.waiting import eventually, eventually_async
+
+LEASE_MS = 900
+LEASE_S = LEASE_MS / 1000
+RENEWAL = b"unnest"
+
+
+def options(run_key: str = "r", **given: Any) -> JobAcquireOptions:
+    return JobAcquireOptions(**{"code": "job", "run_key": run_key, "lease_ms": LEASE_MS, **given})
+
+
+class Contender:
+    """A rival that tries to win one run, over and over, from a thread of its own."""
+
+    def __init__(self, rival: JobSchedulerService, wanted: JobAcquireOptions) -> None:
+        self.tries = 0
+        self.wins: list[JobAcquireResult] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._try, args=(rival, wanted))
+        self._thread.start()
+
+    def _try(self, rival: JobSchedulerService, wanted: JobAcquireOptions) -> None:
+        while not self._stop.wait(0.02):
+            answer = rival.acquire(wanted)
+            self.tries += 1
+            if answer.acquired:
+                self.wins.append(answer)
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def lost_every_time(self, at_least: int = 20) -> bool:
+        return self.tries >= at_least and not self.wins
+
+
+def modified_at(url: str, run: UUID) -> datetime:
+    found = row_of(url, run)["modifiedAt"]
+    assert isinstance(found, datetime)
+    return found
+
+
+def above_debug(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name.startswith("tenure") and r.levelno > logging.DEBUG]
+
+
+def kill_keepers(url: str) -> int:
+    """Terminate the backends whose last statement was a renewal."""
+    return len(
+        execute(
+            url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND query LIKE 'WITH asked%'",
+        )
+    )
+
+
+class TestCallbacksThatTakeLong:
+    async def test_a_blocked_event_loop_keeps_its_run(
+        self, async_service: AsyncJobSchedulerService, rival: JobSchedulerService
+    ) -> None:
+        """C5.3 (agronholm/apscheduler#1116, PrefectHQ/prefect#21184): `time.sleep(3 x lease)` on the loop."""
+
+        async def callback(lease: JobExecutionLease) -> tuple[LostReason | None, bool]:
+            contender = Contender(rival, options())
+            time.sleep(3 * LEASE_S)
+            contender.end()
+            return lease.lost, contender.lost_every_time()
+
+        outcome = await async_service.run_exclusive(options(), callback)
+        assert outcome.result == (None, True)
+
+    def test_a_blocking_callback_keeps_its_run(self, service: JobSchedulerService, rival: JobSchedulerService) -> None:
+        """C5.2: three leases long, and a rival tries throughout."""
+
+        def callback(lease: JobExecutionLease) -> tuple[LostReason | None, bool]:
+            contender = Contender(rival, options())
+            time.sleep(3 * LEASE_S)
+            contender.end()
+            return lease.lost, contender.lost_every_time()
+
+        assert service.run_exclusive(options(), callback).result == (None, True)
+
+    @pytest.mark.parametrize("shell", ["blocking", "async"])
+    async def test_closing_the_service_does_not_end_renewal(
+        self, database_url: str, rival: JobSchedulerService, shell: str
+    ) -> None:
+        """C5.2 (db-scheduler#365, #558; ShedLock#1932): shutdown in mid-run; it goes on until the callback ended."""
+        contenders: list[Contender] = []
+
+        def blocking(lease: JobExecutionLease) -> LostReason | None:
+            contenders.append(Contender(rival, options()))
+            node.close()
+            time.sleep(3 * LEASE_S)
+            contenders[0].end()
+            return lease.lost
+
+        async def awaited(lease: JobExecutionLease) -> LostReason | None:
+            contenders.append(Contender(rival, options()))
+            await async_node.close()
+            await asyncio.sleep(3 * LEASE_S)
+            contenders[0].end()
+            return lease.lost
+
+        if shell == "blocking":
+            node = JobSchedulerService(database_url)
+            outcome = await asyncio.to_thread(node.run_exclusive, options(), blocking)
+        else:
+            async_node = AsyncJobSchedulerService(database_url)
+            outcome = await async_node.run_exclusive(options(), awaited)
+        assert outcome.acquired
+        assert outcome.result is None
+        assert contenders[0].lost_every_time()
+        assert row_of(database_url, options().lock_key)["status"] == "SUCCESS"
+
+
+class TestRoundsThatFail:
+    def test_the_keepers_connection_may_be_killed_again_and_again(
+        self, database_url: str, service: JobSchedulerService, rival: JobSchedulerService
+    ) -> None:
+        """C5.2 (iceberg#2034, ShedLock#1563): a failed round does not end renewal."""
+
+        def callback(lease: JobExecutionLease) -> int:
+            contender = Contender(rival, options())
+            until_s, killed = time.monotonic() + 4 * LEASE_S, 0
+            while time.monotonic() < until_s:
+                killed += kill_keepers(database_url)
+                time.sleep(LEASE_S / 3)
+            contender.end()
+            lease.check()
+            assert contender.lost_every_time()
+            return killed
+
+        killed = service.run_exclusive(options(), callback).result
+        assert killed is not None
+        assert killed >= 3
+
+    def test_renewals_may_be_cut_before_and_after_their_commit(
+        self, database_url: str, rival: JobSchedulerService
+    ) -> None:
+        """C5.2: the connection is reset under three renewals of each kind, in a row."""
+        with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as node:
+
+            def callback(lease: JobExecutionLease) -> None:
+                contender = Contender(rival, options())
+                proxy.cut_before(RENEWAL, 3)
+                proxy.cut_after(RENEWAL, 3)
+                eventually(lambda: proxy.cut == 6)
+                since = modified_at(database_url, lease.id)
+                eventually(lambda: modified_at(database_url, lease.id) > since)
+                contender.end()
+                lease.check()
+                assert contender.lost_every_time(5)
+
+            assert node.run_exclusive(options(), callback).acquired
+
+    def test_a_server_that_restarts_in_time_costs_no_lease(self) -> None:
+        """C5.2: `restart -m immediate` in mid-run; renewal goes on."""
+        with start_test_server() as own:
+            url = create_database(own, "restarted")
+            with JobSchedulerService(url) as node:
+                node.migrate()
+
+                def callback(lease: JobExecutionLease) -> LostReason | None:
+                    first = modified_at(url, lease.id)
+                    eventually(lambda: modified_at(url, lease.id) > first)
+                    own.restart("immediate")
+                    back = datetime.now(UTC)
+                    eventually(lambda: modified_at(url, lease.id) > back)
+                    return lease.lost
+
+                outcome = node.run_exclusive(options(lease_ms=6_000, heartbeat_ms=300), callback)
+                assert outcome.acquired
+                assert outcome.result is None
+                assert row_of(url, options().lock_key)["status"] == "SUCCESS"
+
+    async def test_an_outage_that_ends_before_the_deadline_costs_no_lease(self, database_url: str) -> None:
+        """C5.5: the pause between rounds must not outlast the lease that is most pressed.
+
+        The server is away from a quarter of the lease to three quarters of it. Six services, since pauses are random.
+        """
+        lease_s = 2.0
+
+        async def held(proxy: FaultProxy) -> LostReason | None:
+            async with AsyncJobSchedulerService(proxy.url(database_url)) as node:
+
+                async def callback(lease: JobExecutionLease) -> LostReason | None:
+                    await asyncio.sleep(lease_s * 0.25)
+                    proxy.refuse_new(True)
+                    proxy.reset_all()
+                    await asyncio.sleep(lease_s * 0.5)
+                    proxy.heal()
+                    await asyncio.sleep(lease_s * 0.5)
+                    return lease.lost
+
+                outcome = await node.run_exclusive(
+                    options(str(proxy.port), lease_ms=int(lease_s * 1000)), callback, on_lost="continue"
+                )
+                return outcome.result
+
+        proxies = [FaultProxy.in_front_of(database_url) for _ in range(6)]
+        for proxy in proxies:
+            proxy.__enter__()
+        try:
+            assert await asyncio.gather(*map(held, proxies)) == [None] * 6
+        finally:
+            for proxy in proxies:
+                proxy.close()
+
+    def test_a_run_won_after_an_outage_does_not_wait_out_the_pause(self, database_url: str) -> None:
+        """C5.2: a keeper that pauses after many failed rounds for a long lease still renews a short newcomer in time."""
+        with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as node:
+
+            def short(lease: JobExecutionLease) -> LostReason | None:
+                time.sleep(1.5 * 0.6)
+                return lease.lost
+
+            def long(lease: JobExecutionLease) -> LostReason | None:
+                proxy.refuse_new(True)
+                proxy.reset_all()
+                eventually(lambda: node._keeper._troubles.failures >= 7, 20)
+                proxy.heal()
+                return node.run_exclusive(options("short", lease_ms=600), short).result
+
+            outcome = node.run_exclusive(options("long", lease_ms=60_000, heartbeat_ms=50), long)
+            assert outcome.acquired
+            assert outcome.result is None
+
+    def test_a_short_lease_is_renewed_while_a_renewal_of_long_ones_hangs(
+        self, database_url: str, rival: JobSchedulerService
+    ) -> None:
+        """C5.5 (kubernetes#65094, dynamolock#446): the hanging call is given up for the newcomer's sake."""
+        with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as node:
+
+            def short(lease: JobExecutionLease) -> bool:
+                contender = Contender(rival, options("short", lease_ms=600))
+                time.sleep(3 * 0.6)
+                contender.end()
+                return lease.lost is None and contender.lost_every_time()
+
+            def long() -> bool | None:
+                proxy.stall_after(RENEWAL)
+                eventually(lambda: proxy.stalled == 1)
+                return node.run_exclusive(options("short", lease_ms=600), short).result
+
+            assert node.run_exclusive(options("long", lease_ms=60_000, heartbeat_ms=100), long).result is True
+
+    async def test_an_outage_of_several_leases_costs_little(
+        self, database_url: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """C5.2, C11 (underway#91): ten leases in an outage take under 5 % of a core and few lines of log."""
+        with FaultProxy.in_front_of(database_url) as proxy:
+            async with AsyncJobSchedulerService(proxy.url(database_url)) as node:
+                started, done = [], asyncio.Event()
+
+                async def callback(lease: JobExecutionLease) -> None:
+                    started.append(lease)
+                    await done.wait()
+
+                runs = [
+                    asyncio.create_task(node.run_exclusive(options(str(n)), callback, on_lost="continue"))
+                    for n in range(10)
+                ]
+                await eventually_async(lambda: len(started) == 10)
+                proxy.refuse_new(True)
+                proxy.reset_all()
+                await asyncio.sleep(LEASE_S)
+                before_cpu_s, before_s = time.process_time(), time.monotonic()
+                await asyncio.sleep(3 * LEASE_S)
+                share = (time.process_time() - before_cpu_s) / (time.monotonic() - before_s)
+                lines = len(above_debug(caplog))
+                assert [lease.lost for lease in started] == [LostReason.UNREACHABLE] * 10
+                proxy.heal()
+                done.set()
+                outcomes = await asyncio.gather(*runs)
+        assert share < 0.05
+        assert 1 <= lines <= 3
+        assert all(outcome.acquired for outcome in outcomes)
+
+
+class TestManyLeases:
+    async def test_one_locked_row_holds_up_no_other(
+        self, database_url: str, async_service: AsyncJobSchedulerService, rival: JobSchedulerService
+    ) -> None:
+        """C5.2 (xorbitsai/xagent#2248): 49 are renewed on time; the 50th is lost at its own deadline, not before."""
+        lease_ms, started, lost_at, done = 1_200, {}, [], asyncio.Event()
+
+        async def callback(lease: JobExecutionLease) -> str | None:
+            started[lease.id] = lease
+            try:
+                await done.wait()
+            except asyncio.CancelledError:
+                lost_at.append((lease, datetime.now(UTC)))
+                raise
+            return lease.lost
+
+        runs = [
+            asyncio.create_task(async_service.run_exclusive(options(str(n), lease_ms=lease_ms), callback))
+            for n in range(50)
+        ]
+        await eventually_async(lambda: len(started) == 50)
+        locked = next(iter(started))
+        ages, wins = await asyncio.to_thread(_watch_with_one_locked, database_url, rival, locked, 3 * lease_ms / 1000)
+        done.set()
+        outcomes = await asyncio.gather(*runs, return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        assert [type(failure) for failure in failures] == [LostJobLeaseError]
+        assert [lease.id for lease, _ in lost_at] == [locked]
+        assert wins == []
+        assert max(ages) < lease_ms / 1000
+        last_renewal = ages_of_locked[-1]
+        told_after = (lost_at[0][1] - last_renewal).total_seconds() / (lease_ms / 1000)
+        assert 0.90 <= told_after <= 1.05
+
+    async def test_different_heartbeats_live_together(
+        self, database_url: str, async_service: AsyncJobSchedulerService
+    ) -> None:
+        """C5.2: each lease is renewed by its own heartbeat; a long one is not renewed at the pace of a short one."""
+        done, started = asyncio.Event(), {}
+
+        async def callback(lease: JobExecutionLease) -> str | None:
+            started[lease.idempotency_key] = lease
+            await done.wait()
+            return lease.lost
+
+        kinds = {"fast": (600, 100), "slow": (6_000, 2_000), "lazy": (900_000, 60_000)}
+        wanted = {name: options(name, lease_ms=le, heartbeat_ms=hb) for name, (le, hb) in kinds.items()}
+        runs = [asyncio.create_task(async_service.run_exclusive(each, callback)) for each in wanted.values()]
+        await eventually_async(lambda: len(started) == 3)
+        seen: dict[str, set[datetime]] = {name: set() for name in wanted}
+        until_s = time.monotonic() + 3.0
+        while time.monotonic() < until_s:
+            for name, each in wanted.items():
+                seen[name].add(row_of(database_url, each.lock_key)["modifiedAt"])
+            await asyncio.sleep(0.03)
+        done.set()
+        assert [outcome.result for outcome in await asyncio.gather(*runs)] == [None, None, None]
+        assert len(seen["fast"]) >= 10
+        assert 2 <= len(seen["slow"]) <= 4
+        assert len(seen["lazy"]) == 1
+
+
+ages_of_locked: list[datetime] = []
+
+
+def _watch_with_one_locked(
+    url: str, rival: JobSchedulerService, locked: UUID, seconds: float
+) -> tuple[list[float], list[JobAcquireResult]]:
+    """Hold a row's lock so long; give the oldest age of the others each time it was looked at, and a rival's wins."""
+    ages, wins = [], []
+    ages_of_locked.clear()
+    with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as looker:
+        row = holder.execute(f'SELECT "modifiedAt" FROM {TABLE} WHERE "id" = %s FOR UPDATE', [locked]).fetchone()
+        assert row is not None
+        ages_of_locked.append(row[0])
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            oldest = looker.execute(
+                f'SELECT max(EXTRACT(EPOCH FROM clock_timestamp() - "modifiedAt")) FROM {TABLE} WHERE "id" <> %s',
+                [locked],
+            ).fetchone()
+            assert oldest is not None
+            ages.append(float(oldest[0]))
+            for n in (0, 7, 49):
+                answer = rival.acquire(options(str(n)))
+                wins.extend([answer] if answer.acquired else [])
+            time.sleep(0.02)
+        holder.rollback()
+    return ages, wins
+
+
+class TestEnds:
+    @pytest.mark.parametrize("outcome", ["complete", "fail"])
+    def test_a_renewal_that_meets_its_own_settled_row_is_no_loss(
+        self,
+        database_url: str,
+        outcome: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """C5.8 (db-scheduler#654, dynamodb-lock-client#1): nothing above debug, no loss, no renewal afterwards."""
+        met: list[str] = []
+        original = Keeper._end
+
+        def spy(keeper: Keeper, kept: Any, verdict: str) -> None:
+            met.append(verdict)
+            original(keeper, kept, verdict)
+
+        monkeypatch.setattr(Keeper, "_end", spy)
+        with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as node:
+
+            def callback(lease: JobExecutionLease) -> LostReason | None:
+                first = modified_at(database_url, lease.id)
+                eventually(lambda: modified_at(database_url, lease.id) > first)
+                proxy.latency(0.1)
+                assert getattr(node, outcome)(lease, {"by": "hand"})
+                settled = row_of(database_url, lease.id)
+                time.sleep(2 * LEASE_S)
+                assert row_of(database_url, lease.id) == settled
+                return lease.lost
+
+            answer = node.run_exclusive(options(heartbeat_ms=20), callback)
+        assert answer.result is None
+        assert answer.acquired
+        assert met == [{"complete": "SUCCESS", "fail": "FAIL"}[outcome]]
+        assert above_debug(caplog) == []
+
+    @pytest.mark.parametrize("outcome", ["returns", "raises"])
+    def test_nothing_is_renewed_once_run_exclusive_has_ended(
+        self, database_url: str, service: JobSchedulerService, outcome: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """C5.8: the row is as settling left it, several heartbeats later; in silence."""
+
+        def callback() -> None:
+            time.sleep(0.1)
+            if outcome == "raises":
+                raise RuntimeError("on purpose")
+
+        for n in range(5):
+            try:
+                service.run_exclusive(options(str(n), heartbeat_ms=10), callback)
+            except RuntimeError:
+                assert outcome == "raises"
+        before = [row_of(database_url, options(str(n)).lock_key) for n in range(5)]
+        time.sleep(0.3)
+        assert [row_of(database_url, options(str(n)).lock_key) for n in range(5)] == before
+        assert all(row["modifiedAt"] == row["finishedAt"] or row["finishedAt"] >= row["modifiedAt"] for row in before)
+        assert above_debug(caplog) == []
+
+
+class TestByHand:
+    def test_heartbeat_says_whose_the_run_is(self, database_url: str, service: JobSchedulerService) -> None:
+        """C5.1: True and a younger row for the current owner; False, and nothing written, for anybody else."""
+        won = service.acquire(options())
+        assert won.acquired
+        first = modified_at(database_url, won.id)
+        assert service.heartbeat(won) is True
+        assert modified_at(database_url, won.id) > first
+        assert service.complete(won) is True
+        settled = row_of(database_url, won.id)
+        assert service.heartbeat(won) is False
+        assert row_of(database_url, won.id) == settled
+
+    def test_a_heartbeat_by_hand_moves_the_local_deadline(self, service: JobSchedulerService) -> None:
+        """C3.6, C5.5: with renewal off, heartbeats by hand keep the lease for three leases; then it is `expired`."""
+
+        def callback(lease: JobExecutionLease) -> float:
+            for _ in range(9):
+                time.sleep(LEASE_S / 3)
+                sent_s = time.monotonic()
+                assert service.heartbeat(lease)
+                lease.check()
+            eventually(lambda: lease.lost is LostReason.EXPIRED, 3 * LEASE_S, 0.002)
+            return (time.monotonic() - sent_s) / LEASE_S
+
+        told_after = service.run_exclusive(options(heartbeat_ms=0), callback).result
+        assert told_after is not None
+        assert 0.94 <= told_after <= 1.05
+
+    async def test_without_renewal_the_lease_expires_at_the_local_deadline(
+        self, async_service: AsyncJobSchedulerService
+    ) -> None:
+        """C3.6, C5.5: `heartbeat_ms=0`; the callback is cancelled after 95 % of the lease, with the reason."""
+        began_s, told_s = time.monotonic(), 0.0
+
+        async def callback() -> None:
+            nonlocal told_s
+            try:
+                await asyncio.sleep(60)
+            finally:
+                told_s = time.monotonic()
+
+        with pytest.raises(LostJobLeaseError) as caught:
+            await async_service.run_exclusive(options(heartbeat_ms=0), callback)
+        assert caught.value.reason is LostReason.EXPIRED
+        assert 0.94 <= (told_s - began_s) / LEASE_S <= 1.15
