@@ -18,11 +18,6 @@ def parse_duration(text: str) -> timedelta:
 
     Raises `InvalidJobOptionsError` (also a `ValueError`), which says what was given and how to write it.
     """
-    return timedelta(milliseconds=parse_duration_ms(text))
-
-
-def parse_duration_ms(text: str) -> int:
-    """Read a duration as milliseconds; as `parse_duration` otherwise."""
     written = text.strip()
     match = _DURATION.fullmatch(written) if written else None
     if match is None and written != "0":
@@ -34,7 +29,7 @@ def parse_duration_ms(text: str) -> int:
     total_ms = sum(int(number) * _UNITS_MS[unit] for unit, number in parts.items())
     if total_ms > _LONGEST_MS:
         raise InvalidJobOptionsError(f"{_shown(text)} is too long a duration; the limit is 999999999d.")
-    return total_ms
+    return timedelta(milliseconds=total_ms)
 
 
 def format_duration(duration: timedelta) -> str:

@@ -172,7 +172,7 @@ class _Link:
     def _count(self, message: _Message) -> None:
         """Keep count of the ReadyForQuery messages that the server owes."""
         if self._frontend.typed:
-            self._answers_due += message.kind in (b"Q", b"S", b"F")
+            self._answers_due += message.kind in (b"Q", b"S")
             return
         code = int.from_bytes(message.raw[4:8])
         if code in (_TLS_REQUEST, _GSS_REQUEST):
@@ -184,12 +184,11 @@ class _Link:
     def _from_server(self, chunk: bytes) -> tuple[bytes, bool]:
         passed = b""
         for message in self._backend.feed(chunk):
-            swallowed = self._doomed is not None and self._answers_seen >= self._doomed[1] - 1
-            self._answers_seen += message.kind == b"Z"
-            if not swallowed:
+            if self._doomed is None or self._answers_seen < self._doomed[1] - 1:
                 passed += message.raw
-            if self._doomed is not None and self._answers_seen == self._doomed[1]:
+            elif message.kind == b"Z":
                 return passed, self._end(self._doomed[0])
+            self._answers_seen += message.kind == b"Z"
         return passed, False
 
     def _end(self, trigger: _Trigger) -> bool:

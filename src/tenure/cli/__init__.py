@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from tenure import TenureError
-from tenure.cli.errors import ExitCode, OutputError, exit_code_of, explain_usage, help_without_verb, say
+from tenure.cli.errors import STDERR, ExitCode, OutputError, exit_code_of, explain_usage, help_without_verb, say
+
+if TYPE_CHECKING:
+    import io
 
 _VERBS = {
     "run": "tenure.cli.run",
@@ -29,7 +32,7 @@ class _Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb for verb in _VERBS if self.get_command(ctx, verb)]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         module = _VERBS.get(cmd_name)
         if module is None:
             return None
@@ -85,13 +88,21 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepare_streams() -> None:
     """Let no character that the terminal's encoding lacks be an error; send the library's warnings to stderr."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    _open_what_is_closed()
+    cast("io.TextIOWrapper", sys.stdout).reconfigure(errors="backslashreplace")
     library = logging.getLogger("tenure")
     library.addHandler(_Saying())
     library.propagate = False
     # The pool repeats, attempt by attempt, what the error of the call says once.
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+
+
+def _open_what_is_closed() -> None:
+    """Give stdin, stdout and stderr a place if they have none, or a connection may get their number and their text."""
+    while (null := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(null)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - it stays open
 
 
 class _Saying(logging.Handler):

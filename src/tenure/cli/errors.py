@@ -14,6 +14,8 @@ code  meaning
 126   the command was found, but cannot be executed
 127   the command was not found
 128+N the command was ended by signal N, or tenure was before the command had begun
+130   interrupted
+141   the reader of the output has gone (`| head`)
 other the command's own exit code
 ====  ===========================================================================================
 """
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 from contextlib import suppress
 from enum import IntEnum
 
@@ -38,7 +41,11 @@ from tenure import (
 from tenure.errors import EmbeddedPostgresError
 
 STDERR = 2
-_PASSWORD = re.compile(r"(?P<before>\w://[^\s/:@]*:)(?!password@)\S*(?=@)|(?P<key>\bpassword\s*=\s*)(?:'(?:[^'\\]|\\.)*'|\S+)", re.I)
+_STALLED_LIMIT_S = 1.0
+_LINE_LIMIT_BYTES = 4_000  # so much a pipe takes at once if it takes anything
+_PASSWORD = re.compile(
+    r"(?P<before>\w://[^\s/:@]*:)(?!password@)\S*(?=@)|(?P<key>\bpassword\s*=\s*)(?:'(?:[^'\\]|\\.)*'|\S+)", re.I
+)
 
 
 class ExitCode(IntEnum):
@@ -91,11 +98,13 @@ def exit_code_of(error: TenureError) -> ExitCode:
 def say(message: str) -> None:
     """Write one line to stderr, harmless on a terminal and without passwords.
 
-    Past Python's buffers, since signal handlers say things too; a stderr that is gone is no error.
+    Past Python's buffers, since signal handlers say things too. A stderr that is gone is no error, and a reader of it
+    that stalls does not stall us.
     """
-    line = f"tenure: {plain(without_passwords(message))}\n"
+    line = f"tenure: {plain(without_passwords(message))}".encode("utf-8", "backslashreplace")
     with suppress(OSError):
-        os.write(STDERR, line.encode("utf-8", "backslashreplace"))
+        if select.select([], [STDERR], [], _STALLED_LIMIT_S)[1]:
+            os.write(STDERR, line[:_LINE_LIMIT_BYTES] + b"\n")
 
 
 def explain_usage(error: click.ClickException) -> int:

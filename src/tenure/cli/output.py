@@ -12,7 +12,7 @@ from tenure import JobRun
 from tenure.cli.errors import OutputError, plain
 from tenure.durations import format_duration
 
-COLUMNS = ("STATUS", "CODE", "RUN KEY", "ATTEMPT", "HOLDER", "BEGAN", "LEASE OR END", "ID")
+COLUMNS = ("STATUS", "CODE", "RUN KEY", "ATTEMPT", "HOLDER", "BEGAN", "THEN", "ID")
 _STYLES = {"RUNNING": "yellow", "SUCCESS": "green", "FAIL": "red"}
 NOTHING = "-"
 
@@ -93,10 +93,19 @@ def _cells(run: JobRun, now: datetime) -> tuple[str, ...]:
         str(run.attempt),
         run.holder or NOTHING,
         when(run.started_at, now),
-        when(run.finished_at, now) if run.lease_left is None else _lease_left(run.lease_left),
+        _then(run),
         str(run.id),
     )
     return tuple(plain(cell) for cell in cells)
+
+
+def _then(run: JobRun) -> str:
+    """Say how much of the lease is left, or how long the last attempt took."""
+    if run.lease_left is not None:
+        return _lease_left(run.lease_left)
+    if run.started_at is None or run.finished_at is None:
+        return NOTHING
+    return f"ended after {format_duration(run.finished_at - run.started_at)}"
 
 
 def _lease_left(left: timedelta) -> str:

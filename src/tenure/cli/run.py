@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,35 +24,28 @@ from tenure import (
     OutcomeNotRecordedError,
 )
 from tenure.cli.child import Ended, Watch, run_child
-from tenure.cli.connection import Connection, connection_options
+from tenure.cli.connection import Command, Connection, connection_options
 from tenure.cli.errors import ExitCode, say
 from tenure.cli.output import when
 from tenure.cli.signals import Signals
-from tenure.durations import parse_duration, parse_duration_ms
+from tenure.durations import parse_duration
 
 _LOOK_EVERY_S = 0.25
 _LOOKS_A_LEASE = 80
 """A lease is trusted for 95 % of its length; a look each 1.25 % leaves time to stop before a rival may start."""
 
 
-class _Milliseconds(click.ParamType):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_duration_ms(value)
-        except InvalidJobOptionsError as error:
-            self.fail(str(error), param, ctx)
+def _read_duration(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except InvalidJobOptionsError as error:
+        raise click.BadParameter(str(error)) from None
 
 
-class _Duration(click.ParamType):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        try:
-            return value if isinstance(value, timedelta) else parse_duration(value)
-        except InvalidJobOptionsError as error:
-            self.fail(str(error), param, ctx)
+def _duration_option(name: str, help_text: str, default: str | None = None) -> Callable[[Command], Command]:
+    return click.option(
+        name, metavar="DURATION", callback=_read_duration, default=default, show_default=True, help=help_text
+    )
 
 
 @click.command(
@@ -86,19 +79,9 @@ group.""",
 @click.option("--run-key", metavar="KEY", help="What tells this run from the next, such as the hour it is for.")
 @click.option("--initial", is_flag=True, help="Run once for ever, instead of once for each run key.")
 @click.option("--name", metavar="TEXT", help="A name for people to read.")
-@click.option("--lease", type=_Milliseconds(), help="How long a node that fell silent keeps the run.  [default: 15m]")
-@click.option(
-    "--heartbeat",
-    type=_Milliseconds(),
-    help="How often the lease is renewed; 0 for never.  [default: 1m, at most a third of the lease]",
-)
-@click.option(
-    "--grace",
-    type=_Duration(),
-    default="10s",
-    show_default=True,
-    help="After a lost lease, the time from SIGTERM to SIGKILL.",
-)
+@_duration_option("--lease", "How long a node that fell silent keeps the run.  [default: 15m]")
+@_duration_option("--heartbeat", "How often to renew; 0 for never.  [default: 1m, at most a third of the lease]")
+@_duration_option("--grace", "After a lost lease, the time from SIGTERM to SIGKILL.", default="10s")
 @click.option(
     "--skip-exit-code",
     type=click.IntRange(0, 255),
@@ -116,24 +99,34 @@ def run(
     run_key: str | None,
     initial: bool,
     name: str | None,
-    lease: int | None,
-    heartbeat: int | None,
+    lease: timedelta | None,
+    heartbeat: timedelta | None,
     grace: timedelta,
     skip_exit_code: int,
 ) -> int:
     """Run a command if no other node runs it, or ran it, for this job and run key."""
     if initial == (run_key is not None):
         raise click.UsageError("Give either --run-key KEY or --initial.")
-    given = {"run_key": run_key, "name": name, "lease_ms": lease, "heartbeat_ms": heartbeat}
     options = JobAcquireOptions(
         code=code,
         type=JobSchedulerType.INITIAL if initial else JobSchedulerType.SCHEDULE,
-        **{key: value for key, value in given.items() if value is not None},  # type: ignore[arg-type]
+        **_without_left_out(
+            run_key=run_key, name=name, lease_ms=_milliseconds(lease), heartbeat_ms=_milliseconds(heartbeat)
+        ),
     )
     signals = Signals()
     signals.listen()
     with connection.service() as service:
         return _Run(service, options, command, grace, signals).result(skip_exit_code)
+
+
+def _milliseconds(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // timedelta(milliseconds=1)
+
+
+def _without_left_out(**options: Any) -> dict[str, Any]:
+    """Leave out what was not given: the library tells that from None (C2.4)."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 class _CommandFailedError(Exception):
@@ -167,7 +160,7 @@ class _Run:
     def _work(self, lease: JobExecutionLease) -> None:
         watch = Watch(
             lost=lambda: lease.lost,
-            look_every_s=min(_LOOK_EVERY_S, self.options.lease_ms / 1000 / _LOOKS_A_LEASE),
+            look_every_s=max(0.005, min(_LOOK_EVERY_S, self.options.lease_ms / 1000 / _LOOKS_A_LEASE)),
             grace=self.grace,
         )
         ended = run_child(self.command, self._environment(lease), watch, self.signals)
@@ -186,22 +179,20 @@ class _Run:
             with suppress(JobDatabaseError):
                 self.service.complete(lease, data)
             return
-        recorded = False
-        with suppress(JobDatabaseError):
-            recorded = self.service.fail(lease, data)
-        lease.check()
-        if not recorded:
-            raise _CommandFailedError(f"exit code {ended.exit_code}")
+        try:
+            if not self.service.fail(lease, data):
+                lease.check()
+        except JobDatabaseError:
+            raise _CommandFailedError(f"exit code {ended.exit_code}") from None
 
-    def _environment(self, lease: JobExecutionLease) -> dict[str, str | bytes]:
-        environment: dict[str, str | bytes] = {**os.environ}
+    def _environment(self, lease: JobExecutionLease) -> dict[str, str]:
+        environment = {**os.environ}
         environment.pop("TENURE_RUN_KEY", None)
         environment["TENURE_IDEMPOTENCY_KEY"] = lease.idempotency_key
         environment["TENURE_FENCING_TOKEN"] = str(lease.fencing_token)
         environment["TENURE_ATTEMPT"] = str(lease.attempt)
         if self.options.run_key is not None:
-            # In UTF-8 whatever the locale is, as on every other node.
-            environment["TENURE_RUN_KEY"] = self.options.run_key.encode()
+            environment["TENURE_RUN_KEY"] = os.fsdecode(self.options.run_key.encode())  # UTF-8 in any locale
         return environment
 
     def _title(self) -> str:

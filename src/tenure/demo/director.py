@@ -69,8 +69,8 @@ class Director:
                     raise DemoError(complaint)
                 return
             time.sleep(LOOK_EVERY_S)
-            self._crew.check()
             self._look()
+            self._crew.check()
             self._strike_if_due()
             self._wake_if_due()
 
@@ -87,9 +87,7 @@ class Director:
         news = self._tables.events(self._events[-1].id if self._events else 0)
         self._events += news
         self._runs = {
-            run.run_key: run
-            for run in self._service.list_runs(code=CODE, limit=self._plan.ticks + 1)
-            if run.run_key
+            run.run_key: run for run in self._service.list_runs(code=CODE, limit=self._plan.ticks + 1) if run.run_key
         }
         for event in news:
             if event.kind is EventKind.READY:
@@ -112,12 +110,13 @@ class Director:
         before = member.state
         self._crew.stop(member)
         if not self._is_running(effect):
-            return self._crew.wake(member, before)
+            self._crew.wake(member, before)
+            return
         if fault is EventKind.KILLED:
             self._crew.kill(member)
         self._struck[fault] = effect
         self._tables.report(member.name, fault, effect)
-        return self._replace_if_needed(member)
+        self._replace_if_needed(member)
 
     def _in_mid_run(self, tick: int, node: int) -> tuple[Member, Effect] | None:
         numbers = {tick.run_key: tick.number for tick in self._ticks}

@@ -49,8 +49,10 @@ def claim(tables: Tables, effect: Effect) -> bool:
 
     Raises `FencedOutError` if a larger token was seen; nothing is changed then.
     """
-    if not tables.rows(_CLAIM, effect.run_key, effect.fencing_token):
-        raise FencedOutError(effect, _fence(tables, effect))
+    # A transaction, for its READ COMMITTED: under a stricter default of the database, waiting would end in a 40001.
+    with tables.connection.transaction():
+        if not tables.rows(_CLAIM, effect.run_key, effect.fencing_token):
+            raise FencedOutError(effect, _fence(tables, effect))
     return bool(tables.rows("SELECT FROM {schema}.totals WHERE run_key = %s", effect.run_key))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from importlib.resources import files
+from itertools import pairwise
 
 _CENT = Decimal("0.01")
 
@@ -59,7 +60,7 @@ def total(orders: Sequence[Order]) -> Totals:
 def in_batches(orders: Sequence[Order], batches: int) -> Iterator[Sequence[Order]]:
     """Cut orders into that many runs of nearly the same length."""
     edges = [len(orders) * n // batches for n in range(batches + 1)]
-    return (orders[start:end] for start, end in zip(edges, edges[1:], strict=False))
+    return (orders[start:end] for start, end in pairwise(edges))
 
 
 def _order(row: dict[str, str]) -> Order:
@@ -74,4 +75,3 @@ def _order(row: dict[str, str]) -> Order:
         currency=row["currency"],
         discount=Decimal(row["discount"]),
     )
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from tenure import JobRun, JobSchedulerStatus
@@ -46,8 +46,8 @@ _SAYINGS: Final = {
     EventKind.WON: "won {tick}, attempt {attempt}, fencing token {token}",
     EventKind.LOADED: "loaded {tick}: {detail}",
     EventKind.FOUND_LOADED: "found {tick} loaded already by an earlier attempt",
-    EventKind.LOST: "hears in {tick} that its lease is lost: {detail}",
-    EventKind.REFUSED: "is refused in {tick}: {detail}",
+    EventKind.LOST: "hears that its lease on {tick} is lost ({detail})",
+    EventKind.REFUSED: "is refused to {operation} {tick}: {why}",
     EventKind.ACCEPTED: "WROTE IN {tick} UNDER A LEASE OF THE PAST: {detail}",
     EventKind.KILLED: "is killed in the middle of {tick} (SIGKILL)",
     EventKind.STOPPED: "is stopped in the middle of {tick} (SIGSTOP)",
@@ -62,8 +62,14 @@ def say(event: Event, ticks: Sequence[Tick]) -> str | None:
     if saying is None:
         return None
     number = next((tick.number for tick in ticks if tick.run_key == event.run_key), 0)
+    operation, _, why = event.detail.partition(": ")
     told = saying.format(
-        tick=f"tick {number}", attempt=event.attempt, token=event.fencing_token, detail=event.detail
+        tick=f"tick {number}",
+        attempt=event.attempt,
+        token=event.fencing_token,
+        detail=event.detail,
+        operation=operation,
+        why=why,
     )
     takes_over = event.kind is EventKind.WON and (event.attempt or 1) > 1
     return f"{event.node} {told}{' (takeover)' if takes_over else ''}"
@@ -74,8 +80,15 @@ def lines(scene: Scene) -> list[Line]:
     return [_line(tick, scene) for tick in scene.ticks]
 
 
+def recent(everything: Sequence[Line], room: int) -> Sequence[Line]:
+    """Give the lines that fit: those up to the latest run, and what comes next if there is room for it."""
+    begun = max((n for n, line in enumerate(everything, start=1) if line.holder), default=0)
+    end = max(min(begun + 2, len(everything)), min(room, len(everything)))
+    return everything[max(end - room, 0) : end]
+
+
 def _line(tick: Tick, scene: Scene) -> Line:
-    due = f"{tick.due_at:%H:%M:%S}"
+    due = f"{tick.due_at.astimezone(UTC):%H:%M:%S}"
     run = scene.runs.get(tick.run_key)
     if run is None:
         return Line(str(tick.number), due, "", "", "", "")
@@ -89,7 +102,7 @@ def _outcome(run: JobRun, scene: Scene) -> str:
         return "loaded" if run.attempt == 1 else "loaded after a takeover"
     if run.status is JobSchedulerStatus.FAIL:
         return "free again"
-    if state in (NodeState.KILLED, NodeState.STOPPED):
+    if state is NodeState.KILLED or state is NodeState.STOPPED:
         return f"{state.value} in mid-run"
     return f"loading {_step(run, scene)}".rstrip()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import IO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,13 +14,15 @@ from rich.text import Text
 
 from tenure.demo.crew import NodeState
 from tenure.demo.plan import LEASE_MS, Plan
-from tenure.demo.scene import Line, Scene, lines, say
-from tenure.demo.tables import Tick
+from tenure.demo.scene import Line, Scene, lines, recent, say
 from tenure.demo.verdict import Takeover, Verdict
 
 Show = Callable[[Scene], None]
 
 NEWS_LINES = 6
+OTHER_LINES = 4
+LOOK_BACK = 60
+"""So many events hold the latest lines of news; most events are too small to be told."""
 _NODE_STYLES = {
     NodeState.STARTING: "dim",
     NodeState.UP: "green",
@@ -33,12 +35,12 @@ _NODE_STYLES = {
 def opening(plan: Plan) -> list[str]:
     """Say in three lines what will be shown."""
     return [
-        f"{plan.nodes} node processes run the same job, due once a second, {plan.ticks} times: each tick must be "
-        "done by exactly one of them.",
-        f"The job loads a day of orders under a lease of {LEASE_MS / 1000:g} s. One node is killed in mid-run, another "
-        "is stopped past its lease and woken.",
-        "The others take those runs over, what the woken node still tries to write is refused, and a verdict is "
-        "computed from the database.",
+        f"{plan.nodes} nodes run the same job, due once a second, {plan.ticks} times: each tick must be done once, by "
+        "one of them.",
+        f"The job loads a day of orders under a lease of {LEASE_MS / 1000:g} s. One node is killed in mid-run, one "
+        "frozen past its lease.",
+        "Others take their runs over, the late writes of the woken node are refused, and the database gives the "
+        "verdict.",
     ]
 
 
@@ -82,13 +84,24 @@ def _tell(takeover: Takeover) -> str:
     return f"tick {takeover.tick}: {takeover.from_node or 'a node'} -> {takeover.to_node}{after}"
 
 
-def plain_show(stream: IO[str]) -> Show:
+@contextmanager
+def on_stdout(write: Callable[[str], None]) -> Generator[Show]:
+    """Give the show that suits standard output: a live table on a terminal that can move, plain lines elsewhere."""
+    console = Console()
+    if sys.stdout.isatty() and not console.is_dumb_terminal:
+        with live_show(console) as show:
+            yield show
+    else:
+        yield plain_show(write)
+
+
+def plain_show(write: Callable[[str], None]) -> Show:
     """Give a show that writes each event as a line, with the seconds since the first tick."""
 
     def show(scene: Scene) -> None:
         for event in scene.news:
             if said := say(event, scene.ticks):
-                print(f"{_since(scene.began_at, event.at):>7} {said}", file=stream, flush=True)
+                write(f"{_since(scene.began_at, event.at):>8}  {said}")
 
     return show
 
@@ -103,13 +116,13 @@ def live_show(console: Console) -> Generator[Show]:
     with Live(console=console, refresh_per_second=10, transient=False) as live:
 
         def show(scene: Scene) -> None:
-            live.update(_picture(scene))
+            live.update(_picture(scene, console.height))
 
         yield show
 
 
-def _picture(scene: Scene) -> Group:
-    return Group(_nodes(scene), _table(scene), _news(scene))
+def _picture(scene: Scene, height: int) -> Group:
+    return Group(_nodes(scene), _table(scene, max(height - NEWS_LINES - OTHER_LINES, 3)), _news(scene))
 
 
 def _nodes(scene: Scene) -> Text:
@@ -119,11 +132,11 @@ def _nodes(scene: Scene) -> Text:
     return text
 
 
-def _table(scene: Scene) -> Table:
+def _table(scene: Scene, room: int) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("tick", "due (UTC)", "attempt", "holder", "lease left", "outcome"):
         table.add_column(heading, justify="right" if heading in ("tick", "attempt", "lease left") else "left")
-    for line in lines(scene):
+    for line in recent(lines(scene), room):
         table.add_row(
             line.tick, line.due, line.attempt, line.holder, line.lease_left, Text(line.outcome, style=_style(line))
         )
@@ -139,6 +152,5 @@ def _style(line: Line) -> str:
 
 
 def _news(scene: Scene) -> Text:
-    ticks: Sequence[Tick] = scene.ticks
-    said = [line for event in scene.events[-40:] if (line := say(event, ticks))]
+    said = [line for event in scene.events[-LOOK_BACK:] if (line := say(event, scene.ticks))]
     return Text("\n".join(said[-NEWS_LINES:]), style="dim")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, LiteralString
 
@@ -116,7 +116,7 @@ class Tables:
     @contextmanager
     def open(cls, url: str, schema: str) -> Generator[Tables]:
         """Connect, and close at the end. Keeps no session state, so a pooler may stand between."""
-        with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        with psycopg.connect(url, autocommit=True, prepare_threshold=None, client_encoding="utf8") as connection:
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             yield cls(connection, schema)
 
@@ -139,15 +139,19 @@ class Tables:
 
     def ticks(self) -> list[Tick]:
         """Give the schedule."""
-        return [Tick(*row) for row in self.rows("SELECT number, run_key, due_at FROM {schema}.ticks ORDER BY number")]
+        rows = self.rows(
+            "SELECT number, run_key, CAST(EXTRACT(EPOCH FROM due_at) AS float8) FROM {schema}.ticks ORDER BY number"
+        )
+        return [Tick(number, run_key, _instant(due_s)) for number, run_key, due_s in rows]
 
     def due_ticks(self) -> list[tuple[Tick, float]]:
         """Give the ticks that are due by the database's clock, and for how many seconds each has been."""
         rows = self.rows(
-            "SELECT number, run_key, due_at, CAST(EXTRACT(EPOCH FROM now.at - due_at) AS float8) "
+            "SELECT number, run_key, CAST(EXTRACT(EPOCH FROM due_at) AS float8), "
+            "CAST(EXTRACT(EPOCH FROM now.at - due_at) AS float8) "
             "FROM {schema}.ticks, (SELECT clock_timestamp() AS at) AS now WHERE due_at <= now.at ORDER BY number"
         )
-        return [(Tick(number, run_key, due_at), age_s) for number, run_key, due_at, age_s in rows]
+        return [(Tick(number, run_key, _instant(due_s)), age_s) for number, run_key, due_s, age_s in rows]
 
     def report(self, node: str, kind: EventKind, effect: Effect | None = None, detail: str = "") -> None:
         """Write down what happened."""
@@ -163,8 +167,13 @@ class Tables:
     def events(self, after_id: int = 0) -> list[Event]:
         """Give what happened since that event, in its order."""
         rows: Sequence[tuple[Any, ...]] = self.rows(
-            "SELECT id, at, node, kind, run_key, attempt, fencing_token, detail "
+            "SELECT id, CAST(EXTRACT(EPOCH FROM at) AS float8), node, kind, run_key, attempt, fencing_token, detail "
             "FROM {schema}.events WHERE id > %s ORDER BY id",
             after_id,
         )
-        return [Event(i, at, node, EventKind(kind), *rest) for i, at, node, kind, *rest in rows]
+        return [Event(i, _instant(at_s), node, EventKind(kind), *rest) for i, at_s, node, kind, *rest in rows]
+
+
+def _instant(epoch_s: float) -> datetime:
+    # As a number, since a session's DateStyle and TimeZone decide how an instant is written.
+    return datetime.fromtimestamp(epoch_s, UTC)

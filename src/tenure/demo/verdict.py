@@ -136,7 +136,7 @@ def judge(evidence: Evidence) -> Verdict:
     accepted = sum(event.kind is EventKind.ACCEPTED for event in evidence.events)
     return Verdict(
         runs=runs,
-        winners=dict(sorted(Counter(run.winner for run in runs if run.winner).items())),
+        winners=_winners(runs),
         doubles=sum(run.outcome is Outcome.DOUBLED for run in runs),
         lost=sum(run.outcome is Outcome.LOST for run in runs),
         double_orders=sum(counted.rows - counted.distinct for counted in evidence.counted.values()),
@@ -149,6 +149,11 @@ def judge(evidence: Evidence) -> Verdict:
             *([f"{accepted} write(s) under a lease of the past went through."] if accepted else []),
         ],
     )
+
+
+def _winners(runs: Sequence[TickVerdict]) -> dict[str, int]:
+    counted = Counter(run.winner for run in runs if run.winner)
+    return dict(sorted(counted.items(), key=lambda entry: (len(entry[0]), entry[0])))
 
 
 def _judge_tick(tick: Tick, evidence: Evidence) -> TickVerdict:
@@ -222,9 +227,7 @@ def _tick_problems(runs: Sequence[TickVerdict]) -> list[str]:
     ] or ([] if runs else ["There was no tick."])
 
 
-def _fault_problems(
-    evidence: Evidence, takeovers: Sequence[Takeover], refused: Sequence[RefusedWrite]
-) -> list[str]:
+def _fault_problems(evidence: Evidence, takeovers: Sequence[Takeover], refused: Sequence[RefusedWrite]) -> list[str]:
     problems: list[str] = []
     for kind in _FAULTS:
         struck = next((event for event in evidence.events if event.kind is kind), None)

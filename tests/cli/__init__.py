@@ -1,0 +1,1 @@
+"""The command line, run as real processes against a real PostgreSQL."""
