@@ -25,7 +25,7 @@ _INSERT: Final = (
     'ON CONFLICT ("lockKey") DO NOTHING RETURNING "id", "fencingToken", "attempt"'
 ).encode()
 _UPDATE: Final = (
-    f"UPDATE {BARE} SET \"status\" = 'SUCCESS', \"modifiedAt\" = clock_timestamp(), \"finishedAt\" = clock_timestamp() "
+    f'UPDATE {BARE} SET "status" = \'SUCCESS\', "modifiedAt" = clock_timestamp(), "finishedAt" = clock_timestamp() '
     'WHERE "id" = %s RETURNING "id"'
 ).encode()
 _SELECT: Final = f'SELECT "id", "status", "attempt", "owner" FROM {TABLE} WHERE "lockKey" = %s'.encode()
@@ -95,18 +95,18 @@ class Pgbench:
 
     def pair(self) -> Sample:
         """Insert and update: give the time of both together."""
-        return self._run(_PGBENCH_PAIR)
+        return self._run(_PGBENCH_PAIR, self._scene.effort.batch)
 
     def select(self, run: JobAcquireOptions) -> Sample:
         """Look one row up by key."""
-        return self._run(_PGBENCH_SELECT.format(key=run.lock_key.removeprefix("v2:")))
+        return self._run(_PGBENCH_SELECT.format(key=run.lock_key.removeprefix("v2:")), 10 * self._scene.effort.batch)
 
-    def _run(self, script: str) -> Sample:
+    def _run(self, script: str, transactions: int) -> Sample:
         with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
             file.write(script)
             file.flush()
             told = subprocess.run(
-                [self._program, *self._arguments(), "-f", file.name, self._scene.url],
+                [self._program, *self._arguments(transactions), "-f", file.name, self._scene.url],
                 capture_output=True,
                 text=True,
                 check=True,
@@ -116,6 +116,6 @@ class Pgbench:
         assert tps is not None, "pgbench reports its rate"
         return Sample(1e6 / float(tps[1]))
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, transactions: int) -> list[str]:
         connections = str(self._connections)
-        return ["-n", "-M", "prepared", "-c", connections, "-j", "1", "-T", str(self._scene.effort.pgbench_s)]
+        return ["-n", "-M", "prepared", "-c", connections, "-j", "1", "-t", str(transactions)]

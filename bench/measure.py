@@ -65,7 +65,7 @@ def interleaved(cases: Mapping[K, Callable[[], Sample]], repeats: int) -> dict[K
     """Run the cases in turn, each second round backwards, and give the medians of each."""
     taken: dict[K, list[Sample]] = {name: [] for name in cases}
     for number in range(repeats):
-        for name in list(cases) if number % 2 == 0 else list(reversed(cases)):
+        for name in list(cases)[:: 1 if number % 2 == 0 else -1]:
             taken[name].append(cases[name]())
     return {name: middle(samples) for name, samples in taken.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
@@ -51,7 +52,8 @@ class Relay:
         server, questions = await asyncio.open_connection(HOST, self._server_port)
         asked = asyncio.Event()
         lanes = (self._pass_on(client, questions, asked, asks=True), self._pass_on(server, answers, asked, asks=False))
-        await asyncio.gather(*lanes)
+        with suppress(asyncio.CancelledError, ConnectionError):  # at the end of the relay
+            await asyncio.gather(*lanes)
 
     async def _pass_on(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, asked: asyncio.Event, *, asks: bool

@@ -27,18 +27,19 @@ class Effort:
 
     repeats: int
     batch: int
-    pgbench_s: int
     leases: tuple[int, ...]
+    rounds: int
+    watched_s: float
     ticks: int
     contenders: tuple[int, ...]
     starts: int
 
 
 QUICK: Final = Effort(
-    repeats=7, batch=100, pgbench_s=1, leases=(200, 1_000), ticks=250, contenders=(1, 2, 4), starts=5
+    repeats=5, batch=60, leases=(200, 1_000), rounds=3, watched_s=2.0, ticks=80, contenders=(1, 2, 4), starts=5
 )
 FULL: Final = Effort(
-    repeats=15, batch=500, pgbench_s=2, leases=(200, 1_000), ticks=2_000, contenders=(1, 2, 4), starts=15
+    repeats=15, batch=400, leases=(200, 1_000), rounds=30, watched_s=10.0, ticks=2_000, contenders=(1, 2, 4), starts=15
 )
 
 

@@ -13,7 +13,7 @@ DATA_LIMIT_BYTES = 1024 * 1024
 ERROR_LIMIT_BYTES = 8 * 1024
 
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_CONTROL = {code: " " for code in [*range(0x20), 0x7F] if chr(code) not in "\n\t"}
+_CONTROL = {code: " " for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
 
 
 def encode_data(data: Mapping[str, Any] | None) -> str | None:

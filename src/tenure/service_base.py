@@ -17,6 +17,7 @@ from tenure.clock import boot_s
 from tenure.data import clean_text, describe_error, encode_data
 from tenure.drivers import AsyncDriver, Driver
 from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError, LostJobLeaseError
+from tenure.identity import storable_text
 from tenure.keeper import Keeper
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease, JobLease, LostReason
 from tenure.operations import Attempt, Settled
@@ -133,11 +134,15 @@ class ServiceBase(Generic[D, B]):
     def _listing(self, code: str | None, status: JobSchedulerStatus | None, limit: int) -> Attempt[list[JobRun]]:
         if not 1 <= limit <= LIST_LIMIT:
             raise ValueError(f"limit must be 1 to {LIST_LIMIT:,}, not {limit}.")
+        if code is not None:
+            storable_text("code", code)
         return operations.listing(
             self._statements, code=code, status=status and JobSchedulerStatus(status), limit=limit, now_boot_s=boot_s()
         )
 
     def _lookup(self, run: UUID | str) -> Attempt[JobRun | None]:
+        if not isinstance(run, UUID):
+            storable_text("run", run)
         return operations.lookup(self._statements, run, now_boot_s=boot_s())
 
     def _disown_if_unsure(self, owner_token: UUID, error: BaseException) -> None:

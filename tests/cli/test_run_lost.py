@@ -114,7 +114,7 @@ def test_a_run_that_was_taken_when_its_command_ended_is_lost(tenure: Tenure, dat
             go.touch()
             done = finished(process)
         assert done.code == 75
-        assert "The lease is lost: taken over" in done.err
+        assert done.err == "tenure: The run is not ours any more (taken over): how the command ended is not recorded.\n"
 
 
 def test_a_reader_of_stderr_that_stalls_does_not_keep_a_lost_command_alive(

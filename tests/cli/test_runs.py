@@ -96,7 +96,7 @@ def test_show_prints_every_field(tenure: Tenure, three: list[JobAcquired], datab
     assert (fields["run key"], fields["name"], fields["ended"], fields["data"]) == ("k", "a name", "-", "-")
 
 
-@pytest.mark.parametrize("unknown", [str(uuid4()), "v2:nothing", "\udcff", ""])
+@pytest.mark.parametrize("unknown", ["00000000-0000-4000-8000-000000000000", "v2:nothing", "\udcff", ""])
 def test_show_of_an_unknown_run_is_one_line(tenure: Tenure, unknown: str) -> None:
     """Exit 1."""
     done = tenure("show", unknown, "--json")
@@ -108,6 +108,19 @@ def test_ls_of_a_code_that_is_no_text_is_refused(tenure: Tenure) -> None:
     """Bytes that are no UTF-8 are a mistake on the command line (C11)."""
     done = tenure("ls", "--code", "\udcff")
     assert (done.code, "not valid UTF-8" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "10001", "many"])
+def test_ls_refuses_a_limit_that_is_none(tenure: Tenure, limit: str) -> None:
+    """Exit 2, and the limit is named (C11)."""
+    done = tenure("ls", "--limit", limit)
+    assert (done.code, "--limit" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("limit", ["1", "10000"])
+def test_ls_takes_every_limit_that_the_library_takes(tenure: Tenure, limit: str) -> None:
+    """The bounds are the same."""
+    assert tenure("ls", "--limit", limit).code == 0
 
 
 @pytest.fixture

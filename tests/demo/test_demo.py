@@ -100,7 +100,7 @@ def test_two_nodes_on_a_database_of_the_users(start: Start, database_url: str) -
     demo = start("--nodes", "2", "--ticks", "5", "--seed", "1", DATABASE_URL=database_url)
     opening = read_until(demo, "won tick 1")
     assert len(demo_schemas(database_url)) == 1
-    assert "3 nodes" not in opening[0]
+    assert opening[0].startswith("2 nodes")
     assert "seed 1" in opening[3]
     commands = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout
     assert "tenure.demo.node" in commands
@@ -110,7 +110,7 @@ def test_two_nodes_on_a_database_of_the_users(start: Start, database_url: str) -
     out, err = demo.communicate(timeout=LIMIT_S)
     assert (demo.returncode, err) == (0, "")
     text = "".join([*opening, out])
-    assert text.isprintable() or "\x1b" not in text
+    assert "\x1b" not in text
     for part in (
         "is killed in the middle of",
         "node-3 is started in its place",

@@ -44,12 +44,12 @@ def run_for_two_leases(node: JobSchedulerService, run_key: str) -> bool:
 
 
 class TestWhoMayUseAService:
-    def test_a_second_event_loop_gets_one_clear_error(self, database_url: str) -> None:
+    async def test_a_second_event_loop_gets_one_clear_error(
+        self, async_service: AsyncJobSchedulerService, database_url: str
+    ) -> None:
         """Issue 2: each method says so; nothing is sent."""
-        node = AsyncJobSchedulerService(database_url)
-
-        async def first() -> None:
-            assert (await node.acquire(options("first"))).acquired
+        node = async_service
+        assert (await node.acquire(options("first"))).acquired
 
         async def second(use: Callable[[], Any]) -> None:
             with pytest.raises(JobServiceStateError, match="another event loop"):
@@ -70,11 +70,8 @@ class TestWhoMayUseAService:
             node.check_schema,
             node.migrate,
         ]
-        with asyncio.Runner() as one:
-            one.run(first())
-            for use in uses:
-                asyncio_run_elsewhere(second(use))
-            one.run(node.close())
+        for use in uses:
+            await asyncio.to_thread(asyncio.run, second(use))
         assert execute(database_url, 'SELECT count(*) FROM "job-scheduler"') == [(1,)]
 
     def test_a_closed_service_takes_no_more_runs(self, database_url: str) -> None:
@@ -135,23 +132,6 @@ class TestWhoMayUseAService:
         for pool in left:
             pool.close()
         assert (len(made), left) == (1, [])
-
-
-def asyncio_run_elsewhere(work: Any) -> None:
-    """Run a coroutine on a loop of another thread: the first loop stays as it is."""
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(work)
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
 
 
 def _configured(connection: psycopg.Connection[DictRow]) -> None:

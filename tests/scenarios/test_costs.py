@@ -360,6 +360,10 @@ PLANNED = [
 ]
 
 
+READ_ALONG_AN_INDEX = [STATEMENTS.list_runs(by_code=False, status=status) for status in (None, "SUCCESS")]
+"""Listings whose filter leaves nearly every row: the newest come first, so the limit ends the reading soon."""
+
+
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize(("query", "values"), PLANNED)
 def test_every_statement_uses_an_index_on_100_000_rows(
@@ -388,7 +392,7 @@ def test_every_statement_uses_an_index_on_100_000_rows(
         scans = table_scans(plan_of(connection, query, arguments))
     assert scans, "the statement does not read the table"
     assert not [scan for scan in scans if scan["Node Type"] == "Seq Scan"]
-    if query.name != "list_runs":
+    if query not in READ_ALONG_AN_INDEX:
         assert all("Index Cond" in scan or "Recheck Cond" in scan for scan in scans), "an index is read from end to end"
 
 

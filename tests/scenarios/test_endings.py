@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -110,7 +111,16 @@ class TestCallbacksThatRaise:
             async with AsyncJobSchedulerService(database_url) as node:
                 await node.run_exclusive(options(), callback)
 
-        with pytest.raises(SystemExit) as caught:
-            asyncio.run(main())
-        assert caught.value.code == 7
+        left: list[BaseException] = []
+
+        def thread() -> None:
+            try:
+                asyncio.run(main())
+            except BaseException as error:
+                left.append(error)
+
+        own = threading.Thread(target=thread)
+        own.start()
+        own.join()
+        assert [type(error) for error in left] == [SystemExit]
         assert row_of(database_url, options().lock_key)["data"] == {"error": "SystemExit: 7"}

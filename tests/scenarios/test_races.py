@@ -15,6 +15,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg_pool import ConnectionPool
 
 from tenure import (
     AsyncJobSchedulerService,
@@ -25,8 +26,10 @@ from tenure import (
     NotAcquiredReason,
 )
 from tenure.embedded import EmbeddedPostgres
+from tests.support.proxy import FaultProxy
 from tests.support.rows import TABLE, execute
 from tests.support.servers import error_lines, log_offset
+from tests.support.waiting import eventually
 
 CONTENDERS = 16
 ROUNDS = 1_000
@@ -75,6 +78,8 @@ def race_threads(url: str, run_keys: Sequence[str], services: int) -> list[list[
 
     with ExitStack() as stack:
         nodes = [stack.enter_context(JobSchedulerService(url, owner_label=f"node-{n}")) for n in range(services)]
+        for node in nodes:
+            node.find_run("warm")
         threads = [Reporting(contend, nodes[n % services], heard[n]) for n in range(CONTENDERS)]
         for thread in threads:
             thread.start()
@@ -256,6 +261,8 @@ def assert_one_winner_each(url: str, run_keys: Sequence[str], heard: list[list[H
     reasons = Counter(each.reason for mine in heard for each in mine if each.token is None)
     assert set(reasons) <= {NotAcquiredReason.RUNNING.value, NotAcquiredReason.CONTENDED.value}
     assert sum(reasons.values()) == (CONTENDERS - 1) * len(run_keys)
+    if len(run_keys) >= ROUNDS:
+        assert reasons[NotAcquiredReason.CONTENDED.value], "nobody raced: each contender came when the winner was done"
 
 
 def prepare_rows(url: str, run_keys: Sequence[str], columns: str) -> None:
@@ -292,6 +299,41 @@ def test_of_16_threads_on_one_service_one_wins_each_run(database_url: str) -> No
     """C4.7: a service whose pool is smaller than its threads loses nothing and lets nobody win twice."""
     run_keys = keys(100)
     assert_one_winner_each(database_url, run_keys, race_threads(database_url, run_keys, services=1))
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="PsycopgDriver._opened_pool: no lock")
+def test_threads_that_use_a_new_service_at_once_share_one_pool(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C4.7, issue 2: none is forgotten with its connections open and its threads running."""
+    made: list[CountedPool] = []
+    monkeypatch.setattr(CountedPool, "made", made)
+    monkeypatch.setattr("tenure.drivers.psycopg.ConnectionPool", CountedPool)
+    barrier = threading.Barrier(CONTENDERS)
+
+    def use(service: JobSchedulerService) -> None:
+        barrier.wait(PATIENCE_S)
+        service.find_run("x")
+
+    with JobSchedulerService(database_url) as service:
+        threads = [Reporting(use, service) for _ in range(CONTENDERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.finish()
+    for pool in made:
+        pool.close()
+    assert len(made) == 1
+
+
+class CountedPool(ConnectionPool[Any]):
+    """A pool that is remembered."""
+
+    made: list[CountedPool]
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.made.append(self)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -347,3 +389,83 @@ def test_eight_processes_run_each_of_200_ticks_once(database_url: str, crew: Cre
     assert execute(
         database_url, f'SELECT "runKey", "status"::text, "attempt" FROM {TABLE} ORDER BY "runKey" COLLATE "C"'
     ) == [(tick, "SUCCESS", 1) for tick in sorted(ticks)]
+
+
+# A retry that races with its own first try: the client lost its connection, the server is still at it.
+
+SLOW = """
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_advisory_xact_lock_shared(42); RETURN NULL; END $$;
+CREATE TRIGGER slow AFTER INSERT OR UPDATE ON "public"."job-scheduler" FOR EACH ROW EXECUTE FUNCTION slow()
+"""
+
+
+def waiting_for_locks(url: str) -> int:
+    """Count the sessions of a database that wait for a lock."""
+    return int(
+        execute(
+            url,
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        )[0][0]
+    )
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="operations: a row that is RUNNING in an old snapshot")
+def test_a_completion_that_meets_its_own_first_try_is_recognised_as_done(database_url: str) -> None:
+    """C6.4: the row says SUCCESS by our own hand, so the caller hears `True`."""
+    with (
+        FaultProxy.in_front_of(database_url) as proxy,
+        JobSchedulerService(proxy.url(database_url)) as service,
+        psycopg.connect(database_url) as holder,
+    ):
+        lease = service.acquire(options_for("run"))
+        assert isinstance(lease, JobAcquired)
+        holder.execute(f"SELECT FROM {TABLE} FOR NO KEY UPDATE")
+        said: list[bool] = []
+        caller = Reporting(lambda: said.append(service.complete(lease)))
+        caller.start()
+        eventually(lambda: waiting_for_locks(database_url) == 1)
+        proxy.reset_all()
+        eventually(lambda: waiting_for_locks(database_url) == 2)
+        holder.rollback()
+        caller.finish()
+    assert execute(database_url, f'SELECT "status"::text FROM {TABLE}') == [("SUCCESS",)]
+    assert said == [True]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="operations: an uncertain loss is taken for a loss")
+@pytest.mark.parametrize("reclaims", [False, True])
+def test_an_acquire_that_meets_its_own_first_try_leaves_no_run_held_by_nobody(
+    database_url: str, rival: JobSchedulerService, reclaims: bool
+) -> None:
+    """C4.6, issue 2: what the first try wins in the end is either known to the caller or freed."""
+    if reclaims:
+        lease = rival.acquire(options_for("run"))
+        assert isinstance(lease, JobAcquired)
+        rival.fail(lease)
+    execute(database_url, SLOW)
+    said: list[JobAcquireResult] = []
+    with (
+        FaultProxy.in_front_of(database_url) as proxy,
+        JobSchedulerService(proxy.url(database_url)) as service,
+        psycopg.connect(database_url) as holder,
+    ):
+        holder.execute("SELECT pg_advisory_xact_lock(42)")
+        caller = Reporting(lambda: said.append(service.acquire(options_for("run"))))
+        caller.start()
+        eventually(lambda: waiting_for_locks(database_url) == 1)
+        proxy.reset_all()
+        # until the retry waits for the first try, or was answered, or was followed by others
+        eventually(lambda: waiting_for_locks(database_url) == 2 or said or proxy.connections > 4)
+        holder.rollback()
+        caller.finish()
+        eventually(lambda: waiting_for_locks(database_url) == 0)
+        known = said[0].owner_token if isinstance(said[0], JobAcquired) else None
+        eventually(
+            lambda: execute(
+                database_url,
+                f'SELECT 1 FROM {TABLE} WHERE "status" = \'FAIL\' OR "ownerToken" IS NOT DISTINCT FROM %s',
+                known,
+            ),
+            3,
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -128,7 +127,7 @@ class TestBlocking:
 
 
 class TestAwaited:
-    def test_it_is_given_the_lease_or_nothing(self) -> None:
+    async def test_it_is_given_the_lease_or_nothing(self) -> None:
         """By the same rules."""
 
         async def takes(lease: object) -> object:
@@ -137,11 +136,8 @@ class TestAwaited:
         async def takes_none() -> object:
             return None
 
-        async def main() -> list[object]:
-            partial = functools.partial(takes)
-            return [await awaited_call(each)(LEASE) for each in (takes, takes_none, partial, AsyncCallee())]
-
-        assert asyncio.run(main()) == [LEASE, None, LEASE, LEASE]
+        callbacks = (takes, takes_none, functools.partial(takes), AsyncCallee())
+        assert [await awaited_call(each)(LEASE) for each in callbacks] == [LEASE, None, LEASE, LEASE]
 
     def test_plain_functions_are_refused(self) -> None:
         """They would block the loop, or return what nobody awaits."""

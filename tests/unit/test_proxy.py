@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.pq import ConnStatus, ExecStatus
 
 from tenure.embedded import EmbeddedPostgres
 from tests.support.proxy import FaultProxy
@@ -103,10 +102,15 @@ def send_two_inserts_at_once(connection: Connection, proxy: FaultProxy) -> None:
     proxy.heal()
 
 
-def answer_to(connection: Connection) -> int | None:
-    """Return the status of the next answer, past the None that ends the answers to one statement."""
-    result = connection.pgconn.get_result() or connection.pgconn.get_result()
-    return result and result.status
+def bytes_until_reset(connection: Connection) -> bytes:
+    """Read past libpq, whose own waiting would hold the GIL, and with it the proxy."""
+    received = b""
+    with socket.socket(fileno=socket.dup(connection.fileno())) as wire, suppress(ConnectionResetError):
+        wire.settimeout(PATIENCE_S)
+        while chunk := wire.recv(65_536):
+            received += chunk
+        pytest.fail("the connection was ended, not reset")
+    return received
 
 
 class TestWithoutFaults:
@@ -322,10 +326,7 @@ class TestCutAfter:
 
         send_two_inserts_at_once(connection, proxy)
 
-        assert answer_to(connection) == ExecStatus.COMMAND_OK
-        assert answer_to(connection) == ExecStatus.PIPELINE_SYNC
-        assert answer_to(connection) == ExecStatus.FATAL_ERROR
-        assert connection.pgconn.status == ConnStatus.BAD
+        assert bytes_until_reset(connection).count(b"INSERT 0 1") == 1
         assert effects(direct) == [1, 2]
 
 

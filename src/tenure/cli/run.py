@@ -148,6 +148,9 @@ class _Run:
             outcome = self.service.run_exclusive(self.options, self._work)
         except _CommandFailedError:
             return self.exit_code
+        except LostJobLeaseError as error:
+            say(f"The run is not ours any more ({error.reason.value}): how the command ended is not recorded.")
+            return ExitCode.LEASE_LOST
         except OutcomeNotRecordedError as error:
             say(f"The command succeeded, but that could not be recorded: {error.__cause__}")
             say("When the lease has ended, another node runs it again.")
@@ -179,11 +182,11 @@ class _Run:
             with suppress(JobDatabaseError):
                 self.service.complete(lease, data)
             return
-        try:
-            if not self.service.fail(lease, data):
-                lease.check()
-        except JobDatabaseError:
-            raise _CommandFailedError(f"exit code {ended.exit_code}") from None
+        with suppress(JobDatabaseError):
+            if self.service.fail(lease, data):
+                return
+            lease.check()
+        raise _CommandFailedError(f"exit code {ended.exit_code}")
 
     def _environment(self, lease: JobExecutionLease) -> dict[str, str]:
         environment = {**os.environ}

@@ -12,7 +12,7 @@ from tenure.cli.connection import Connection, connection_options
 from tenure.cli.errors import ExitCode, say
 from tenure.cli.output import emit_json, emit_run, emit_runs, run_as_json
 
-_MOST_RUNS = 100_000
+_MOST_RUNS = 10_000
 
 
 @click.command()

@@ -75,7 +75,7 @@ class Crew:
         options = [f"--{key}={value}" for key, value in plan.items()]
         complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the crew
         process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [sys.executable, "-m", "tenure.demo.node", name, self._stage.schema, *options],
+            [sys.executable, "-P", "-m", "tenure.demo.node", name, self._stage.schema, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=complaints,

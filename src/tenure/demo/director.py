@@ -18,6 +18,7 @@ LOOK_EVERY_S: Final = 0.05
 START_LIMIT_S: Final = 30.0
 OVERTIME_S: Final = 20.0
 """How long after the last tick is due the demo may take to get all ticks done."""
+OVERLAP: Final = 100
 FIRST_STEP: Final = 2
 PATIENCE_TICKS: Final = 2
 """After so many ticks any node will do, if the one that the plan names wins nothing."""
@@ -48,6 +49,7 @@ class Director:
         self._show = show
         self._ticks: list[Tick] = []
         self._events: list[Event] = []
+        self._seen: set[int] = set()
         self._runs: dict[str, JobRun] = {}
         self._struck: dict[EventKind, Effect] = {}
         self._is_woken = False
@@ -84,7 +86,10 @@ class Director:
         return done == len(self._ticks) and not waits
 
     def _look(self) -> None:
-        news = self._tables.events(self._events[-1].id if self._events else 0)
+        # An event may be committed after one with a larger id, so the last ones are read again.
+        latest = max(self._seen, default=0)
+        news = [event for event in self._tables.events(latest - OVERLAP) if event.id not in self._seen]
+        self._seen.update(event.id for event in news)
         self._events += news
         self._runs = {
             run.run_key: run for run in self._service.list_runs(code=CODE, limit=self._plan.ticks + 1) if run.run_key

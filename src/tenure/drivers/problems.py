@@ -20,6 +20,8 @@ class Complaint:
     message: str
     role: str | None = None
     may_have_changed: bool = False
+    database: str | None = None
+    migrates: bool = False
 
 
 def problem(complaint: Complaint, table: Table) -> JobDatabaseError:
@@ -63,7 +65,7 @@ def busy(message: str) -> JobDatabaseError:
 
 def one_line(message: str) -> str:
     """Fold a driver's message into one line."""
-    return "; ".join(part.strip() for part in message.splitlines() if part.strip()).rstrip(".") or "no reason given"
+    return "; ".join(part.strip() for part in message.splitlines() if part.strip()).rstrip(".?! ") or "no reason given"
 
 
 def _schema_missing(table: Table) -> JobDatabaseError:
@@ -76,16 +78,23 @@ def _schema_missing(table: Table) -> JobDatabaseError:
 
 def _grant_missing(complaint: Complaint, table: Table) -> JobDatabaseError:
     role = quote(complaint.role) if complaint.role else "the role"
-    about_schema = "schema" in complaint.message
-    grant = (
-        f"USAGE ON SCHEMA {quote(table.schema)}"
-        if about_schema
-        else f"SELECT, INSERT, UPDATE, DELETE ON {table.quoted}"
-    )
+    grants = " ".join(f"GRANT {right} TO {role};" for right in _rights(complaint, table))
     return JobDatabaseError(
         DatabaseProblem.GRANT_MISSING,
-        f"The role lacks a right ({complaint.message}). As the owner, run: GRANT {grant} TO {role};",
+        f"The role lacks a right ({complaint.message}). As the owner, run: {grants}",
     )
+
+
+def _rights(complaint: Complaint, table: Table) -> list[str]:
+    """Give the right that is missing; all that may be, where the server speaks another language than English."""
+    use, create = f"USAGE ON SCHEMA {quote(table.schema)}", f"USAGE, CREATE ON SCHEMA {quote(table.schema)}"
+    about = complaint.message.removeprefix("permission denied for ").split(" ", 1)[0]
+    found = {
+        "schema": [create if complaint.migrates else use],
+        "database": [f"CREATE ON DATABASE {quote(complaint.database or '')}"],
+        "table": [f"SELECT, INSERT, UPDATE, DELETE ON {table.quoted}"],
+    }
+    return found.get(about, [create if complaint.migrates else use, *found["table"]])
 
 
 def _other(complaint: Complaint, state: str) -> JobDatabaseError:

@@ -29,6 +29,7 @@ from tenure.statements import Table
 
 POOL_SIZE = 10
 CONNECT_LIMIT_S = 5
+CLOSE_LIMIT_S = 1.0
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _TRAITS = "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')"
@@ -114,7 +115,13 @@ def _administrator(recipe: _Recipe, table: Table) -> Administrator:
             try:
                 yield connection
             except psycopg.Error as error:
-                told = Complaint(error.sqlstate, error.diag.message_primary or str(error), connection.info.user)
+                told = Complaint(
+                    error.sqlstate,
+                    error.diag.message_primary or str(error),
+                    connection.info.user,
+                    database=connection.info.dbname,
+                    migrates=True,
+                )
                 raise problem(told, table) from None
 
     return administer
@@ -151,7 +158,7 @@ class PsycopgDriver:
     def close(self) -> None:
         """Close the pool if it is ours."""
         if self._pool and not self._given:
-            self._pool.close()
+            self._pool.close(timeout=CLOSE_LIMIT_S)
 
     @property
     def given(self) -> bool:
@@ -261,7 +268,7 @@ class AsyncPsycopgDriver:
     async def close(self) -> None:
         """Close the pool if it is ours."""
         if self._pool and not self._given:
-            await self._pool.close()
+            await self._pool.close(timeout=CLOSE_LIMIT_S)
 
     @property
     def given(self) -> bool:
