@@ -31,6 +31,7 @@ LOOK_EVERY_S = 1.0
 """Timers stand still while the host sleeps: the boot clock is looked at this often at least."""
 ROUND_LIMIT_S = 10.0
 IDLE_S = 10.0
+DISOWN_FOR_S = 15.0
 WARN_EVERY_S = 60.0
 TOGETHER = 0.5
 """A round takes along every lease that has spent this share of its heartbeat."""
@@ -53,6 +54,14 @@ class _Kept:
             return now_boot_s + ROUND_LIMIT_S
         start_s = max(now_boot_s, self.due_boot_s)
         return start_s + max(self.hold.window.remaining_s(start_s) / 2, 0.05)
+
+
+@dataclass(slots=True)
+class _Disowned:
+    """Say until when a token is looked for, and when next."""
+
+    until_boot_s: float
+    due_boot_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -82,7 +91,7 @@ class Keeper:
         self._statements = statements
         self._lock = threading.Lock()
         self._kept: dict[JobLease, _Kept] = {}
-        self._disowned: set[UUID] = set()
+        self._disowned: dict[UUID, _Disowned] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._wakes_boot_s = 0.0
@@ -107,9 +116,12 @@ class Keeper:
             self._kept.pop(lease, None)
 
     def disown(self, owner_token: UUID) -> None:
-        """Free whatever this token may hold, as soon as the database can be reached."""
+        """Free whatever this token may hold, as soon as the database can be reached, and for a while after that.
+
+        A statement whose connection was cut may still wait in the server, and win after it was looked for.
+        """
         with self._lock:
-            self._disowned.add(owner_token)
+            self._disowned[owner_token] = _Disowned(boot_s() + DISOWN_FOR_S)
         self._rouse(0.0)
 
     def close(self) -> None:
@@ -160,7 +172,8 @@ class Keeper:
         now_s = boot_s()
         with self._lock:
             wake.clear()
-            dues = [kept.due_boot_s for kept in self._kept.values()] + [0.0] * bool(self._disowned)
+            dues = [kept.due_boot_s for kept in self._kept.values()]
+            dues += [work.due_boot_s for work in self._disowned.values()]
             self._wakes_boot_s = max(min([*dues, now_s + LOOK_EVERY_S]), self._not_before_boot_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(self._wakes_boot_s - now_s, 0.0)):
@@ -172,7 +185,7 @@ class Keeper:
         now_s = boot_s()
         with self._lock:
             everything = list(self._kept.values())
-            disowned = list(self._disowned)
+            disowned = [token for token, work in self._disowned.items() if work.due_boot_s <= now_s]
         due = any(kept.due_boot_s <= now_s for kept in everything)
         if now_s < self._not_before_boot_s or not (due or disowned):
             return
@@ -193,9 +206,15 @@ class Keeper:
             refused = await self._link.fetch(call, limit_s=ROUND_LIMIT_S)
             self._take_note(chosen, refused, sent_s)
         for owner_token in disowned:
-            await self._link.fetch(disownment(self._statements, owner_token, DISOWNED), limit_s=ROUND_LIMIT_S)
-            with self._lock:
-                self._disowned.discard(owner_token)
+            call = disownment(self._statements, owner_token, DISOWNED)
+            self._looked_for(owner_token, freed=bool(await self._link.fetch(call, limit_s=ROUND_LIMIT_S)))
+
+    def _looked_for(self, owner_token: UUID, *, freed: bool) -> None:
+        with self._lock:
+            work = self._disowned[owner_token]
+            work.due_boot_s = boot_s() + LOOK_EVERY_S
+            if freed or self._closing or work.due_boot_s > work.until_boot_s:
+                del self._disowned[owner_token]
 
     async def _patiently(self, talk: Awaitable[None], wake: asyncio.Event) -> None:
         """Wait for a round, but not longer than the lease that is most pressed can bear, newcomers included."""

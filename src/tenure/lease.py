@@ -35,6 +35,9 @@ class LostReason(StrEnum):
     """The row was deleted; another node may run it again."""
 
 
+_NOT_HEARD = (None, LostReason.UNREACHABLE, LostReason.EXPIRED)
+
+
 class NotAcquiredReason(StrEnum):
     """Say why a run was not acquired (C4.4)."""
 
@@ -49,8 +52,8 @@ class NotAcquiredReason(StrEnum):
 class Hold:
     """Keep what this process knows about a lease it holds.
 
-    Fields are written one at a time and never back: a lease that was lost stays lost, one that was settled stays
-    settled, so that any thread may look without a lock.
+    Fields are written one at a time and never back: a lease that was lost stays lost (its reason may become more
+    exact), one that was settled stays settled, so that any thread may look without a lock.
     """
 
     __slots__ = ("_clock", "heartbeat_s", "lost_reason", "on_change", "settled", "settling", "window")
@@ -76,8 +79,8 @@ class Hold:
             self.window = self.window.renewed(sent_boot_s)
 
     def rejected(self, reason: LostReason) -> None:
-        """Take note that the row is not ours any more."""
-        if self.lost_reason is None and self.settled is None and not self.settling:
+        """Take note that the row is not ours any more, which is better to know than that it was out of reach."""
+        if self.lost_reason in _NOT_HEARD and self.settled is None and not self.settling:
             self.lost_reason = reason
             if self.on_change:
                 self.on_change()

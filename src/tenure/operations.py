@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from tenure.errors import JobDatabaseError
+from tenure.errors import DatabaseProblem, JobDatabaseError
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobLease, JobNotAcquired, LostReason, NotAcquiredReason
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import JobRun, instant, read_run
+from tenure.records import JobRun, instant, instant_or_none, read_run
 from tenure.statements import Query, Statements
 from tenure.trust import Backoff, TrustWindow
 
@@ -81,7 +81,11 @@ class Attempt(Generic[R]):
         return min(CALL_LIMIT_S, max(self._until_boot_s - now_boot_s, 1.0))
 
     def concluded(self, rows: Sequence[Row], sent_boot_s: float) -> R:
-        """Read the answer to the try that was sent at that instant."""
+        """Read the answer to the try that was sent at that instant.
+
+        Raises a transient `JobDatabaseError` for an answer that settles nothing: the row changed while the statement
+        ran, so the same statement must look at it again.
+        """
         return self._conclude(rows, Try(sent_boot_s, self.uncertain))
 
     def pause_after(self, error: JobDatabaseError, now_boot_s: float, spread: float) -> float:
@@ -124,7 +128,10 @@ def acquisition(
 
     def conclude(rows: Sequence[Row], this: Try) -> JobAcquireResult:
         if not rows or rows[0][0] == "lost":
-            return _read_loss(rows[0] if rows else None)
+            loss = _read_loss(rows[0] if rows else None)
+            if this.uncertain and loss.reason is NotAcquiredReason.CONTENDED:
+                raise _looked_too_early()  # what contends may be our own first try
+            return loss
         verdict, run_id, fencing_token, attempt, *_ = rows[0]
         window = TrustWindow(options.lease_ms / 1000, now_boot_s if verdict == "mine" else this.sent_boot_s)
         hold = Hold(window, options.heartbeat_ms / 1000, clock)
@@ -210,7 +217,7 @@ def _read_loss(row: Row | None) -> JobNotAcquired:
             reason=NotAcquiredReason.SUCCEEDED,
             holder=owner,
             attempt=attempt,
-            since=instant(started_us),
+            since=instant_or_none(started_us),
             finished_at=finished,
         )
     running = status == JobSchedulerStatus.RUNNING
@@ -218,14 +225,22 @@ def _read_loss(row: Row | None) -> JobNotAcquired:
         reason=NotAcquiredReason.RUNNING if running else NotAcquiredReason.CONTENDED,
         holder=owner,
         attempt=attempt,
-        since=instant(started_us),
+        since=instant_or_none(started_us),
         expires_at=instant(modified_us + lease_ms * 1000) if running else None,
     )
 
 
 def _why_refused(rows: Sequence[Row]) -> LostReason | None:
     verdict = rows[0][0] if rows else "gone"
+    if verdict == JobSchedulerStatus.RUNNING:
+        raise _looked_too_early()
     return None if verdict == "done" else lost_reason(verdict)
+
+
+def _looked_too_early() -> JobDatabaseError:
+    return JobDatabaseError(
+        DatabaseProblem.BUSY, "The row was changed while the statement ran. Try again.", transient=True
+    )
 
 
 def lost_reason(verdict: str) -> LostReason:

@@ -11,6 +11,7 @@ from uuid import UUID
 from tenure.options import JobSchedulerStatus, JobSchedulerType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_INSTANT = datetime.min.replace(tzinfo=UTC)
 _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
@@ -62,22 +63,25 @@ def read_run(row: tuple[Any, ...]) -> JobRun:
         holder=owner,
         lease_ms=lease_ms,
         data=json.loads(data) if data is not None else None,
-        created_at=_EPOCH + timedelta(microseconds=created_us),
-        started_at=instant(started_us),
-        modified_at=_EPOCH + timedelta(microseconds=modified_us),
-        finished_at=instant(finished_us),
+        created_at=instant(created_us),
+        started_at=instant_or_none(started_us),
+        modified_at=instant(modified_us),
+        finished_at=instant_or_none(finished_us),
         lease_left=_left(lease_ms, age_s) if running else None,
     )
 
 
-def instant(microseconds: int | None) -> datetime | None:
-    """Give an aware UTC instant; one beyond the calendar becomes its last."""
-    if microseconds is None:
-        return None
+def instant(microseconds: float) -> datetime:
+    """Give an aware UTC instant; one beyond the calendar becomes its first or its last."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
-        return _LAST_INSTANT
+        return _LAST_INSTANT if microseconds > 0 else _FIRST_INSTANT
+
+
+def instant_or_none(microseconds: float | None) -> datetime | None:
+    """Give an aware UTC instant, if there is one."""
+    return None if microseconds is None else instant(microseconds)
 
 
 def _left(lease_ms: int | None, age_s: float) -> timedelta | None:
@@ -86,4 +90,4 @@ def _left(lease_ms: int | None, age_s: float) -> timedelta | None:
     try:
         return timedelta(milliseconds=lease_ms) - timedelta(seconds=age_s)
     except OverflowError:
-        return timedelta.max
+        return timedelta.max if age_s < lease_ms else timedelta.min

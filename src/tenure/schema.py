@@ -58,12 +58,12 @@ def apply(administrator: Administrator, table: Table) -> list[str]:
     """Apply the migrations that are missing and give their names; all or none."""
     with administrator() as connection, connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"tenure {table.quoted}"])
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [f"tenure {table.quoted}"])
         _make_schema(connection, table)
         missing = _missing(connection, table)
         for name in missing:
             connection.execute(migration_script(name, table).encode())
-            connection.execute(f'INSERT INTO {table.migrations_quoted} ("name") VALUES (%s)'.encode(), [name])
+            connection.execute(f'INSERT INTO {table.migrations_quoted} ("name") VALUES ($1)'.encode(), [name])
         return missing
 
 
@@ -82,7 +82,7 @@ def check(administrator: Administrator, table: Table) -> list[str]:
 
 def _make_schema(connection: psycopg.Connection[Any], table: Table) -> None:
     # CREATE SCHEMA IF NOT EXISTS asks for the right to create even where nothing is to be created
-    if connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [table.schema]).fetchone() is None:
+    if connection.execute("SELECT FROM pg_namespace WHERE nspname = $1", [table.schema]).fetchone() is None:
         connection.execute(f"CREATE SCHEMA {quote(table.schema)}".encode())
 
 
@@ -99,8 +99,26 @@ def _missing(connection: psycopg.Connection[Any], table: Table) -> list[str]:
             f'CREATE TABLE {table.migrations_quoted} ("name" text PRIMARY KEY, '
             '"appliedAt" timestamptz NOT NULL DEFAULT clock_timestamp())'.encode()
         )
+    if not _may_read_migrations(connection, table):
+        return _nothing_missing_as_far_as_can_be_seen(connection, table)
     applied = _applied(connection, table)
     return [name for name in migrations() if name not in applied]
+
+
+def _may_read_migrations(connection: psycopg.Connection[Any], table: Table) -> bool:
+    row = connection.execute("SELECT has_table_privilege($1, 'SELECT')", [table.migrations_quoted]).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _nothing_missing_as_far_as_can_be_seen(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+    """Let a run-time role apply a schema that is there; it may see the columns, if not which migrations made them."""
+    if faults := _column_faults(connection, table):
+        role = quote(connection.info.user)
+        raise JobDatabaseError(
+            DatabaseProblem.GRANT_MISSING,
+            f"{faults[0]} The role {role} may not do that: apply as the owner of {table.quoted}.",
+        )
+    return []
 
 
 def _applied(connection: psycopg.Connection[Any], table: Table) -> set[str]:
@@ -109,7 +127,7 @@ def _applied(connection: psycopg.Connection[Any], table: Table) -> set[str]:
 
 def _exists(connection: psycopg.Connection[Any], schema: str, name: str) -> bool:
     query = (
-        "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
+        "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2"
     )
     return connection.execute(query, [schema, name]).fetchone() is not None
 
@@ -119,8 +137,7 @@ def _migration_faults(connection: psycopg.Connection[Any], table: Table) -> list
         return [
             f"{table.migrations_quoted} is missing: tenure did not make this table, or another tool applied the schema."
         ]
-    readable = connection.execute("SELECT has_table_privilege(%s, 'SELECT')", [table.migrations_quoted]).fetchone()
-    if not readable or not readable[0]:
+    if not _may_read_migrations(connection, table):
         return []
     applied = _applied(connection, table)
     return [
@@ -130,11 +147,12 @@ def _migration_faults(connection: psycopg.Connection[Any], table: Table) -> list
 
 def _column_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
     rows = connection.execute(
-        "SELECT attname, format_type(atttypid, NULL), format_type(atttypid, atttypmod), t.typname FROM pg_attribute a "
-        "JOIN pg_type t ON t.oid = a.atttypid WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+        "SELECT attname, format_type(atttypid, atttypmod), t.typname FROM pg_attribute a "
+        "JOIN pg_type t ON t.oid = a.atttypid "
+        "WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped",
         [table.quoted],
     ).fetchall()
-    found = {name: typname if typname.endswith("_enum") else full for name, _, full, typname in rows}
+    found = {name: typname if typname.endswith("_enum") else full for name, full, typname in rows}
     names = {"{type_enum}": f"{table.name}_type_enum", "{status_enum}": f"{table.name}_status_enum"}
     faults: list[str] = []
     for name, kind in COLUMNS.items():
@@ -149,18 +167,18 @@ def _column_faults(connection: psycopg.Connection[Any], table: Table) -> list[st
 def _index_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
     unique = connection.execute(
         "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
-        "WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 "
+        "WHERE i.indrelid = CAST($1 AS regclass) AND i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 "
         "AND i.indpred IS NULL",
         [table.quoted],
     ).fetchall()
     renewed = connection.execute(
         "SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
-        "WHERE i.indrelid = %s::regclass AND a.attname = 'modifiedAt' "
-        "AND (a.attnum = ANY (i.indkey) OR pg_get_indexdef(i.indexrelid) LIKE '%%\"modifiedAt\"%%')",
+        "WHERE i.indrelid = CAST($1 AS regclass) AND a.attname = 'modifiedAt' "
+        "AND (a.attnum = ANY (i.indkey) OR pg_get_indexdef(i.indexrelid) LIKE '%\"modifiedAt\"%')",
         [table.quoted],
     ).fetchall()
     trigger = connection.execute(
-        "SELECT FROM pg_trigger WHERE tgrelid = %s::regclass AND tgname = %s AND tgenabled <> 'D'",
+        "SELECT FROM pg_trigger WHERE tgrelid = CAST($1 AS regclass) AND tgname = $2 AND tgenabled <> 'D'",
         [table.quoted, f"{table.name}_reclaim_trigger"],
     ).fetchone()
     missing = sorted(set(UNIQUE_COLUMNS) - {row[0] for row in unique})
@@ -179,7 +197,7 @@ def _grant_faults(connection: psycopg.Connection[Any], table: Table) -> list[str
     role = connection.info.user
     faults: list[str] = []
     for right in _RIGHTS:
-        row = connection.execute("SELECT has_table_privilege(%s, %s)", [table.quoted, right]).fetchone()
+        row = connection.execute("SELECT has_table_privilege($1, $2)", [table.quoted, right]).fetchone()
         if not row or not row[0]:
             faults.append(
                 f"The role lacks {right}. As the owner, run: GRANT {right} ON {table.quoted} TO {quote(role)};"

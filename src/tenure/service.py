@@ -85,10 +85,12 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         owner_token = uuid4()
         attempt = self._acquisition(options, owner_token)
         try:
-            return self._perform(attempt)
+            result = self._perform(attempt)
         except BaseException as error:
             self._disown_if_unsure(owner_token, error)
             raise
+        self._disown_if_lost_unsure(owner_token, attempt, result)
+        return result
 
     def heartbeat(self, lease: JobLease) -> bool:
         """Renew a lease by hand; `False` means that it is not ours any more (C5.1)."""
@@ -168,10 +170,9 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
                 rows = self._driver.fetch(
                     attempt.call, limit_s=attempt.limit_s(sent_boot_s), fresh=attempt.failures > 0
                 )
+                return attempt.concluded(rows, sent_boot_s)
             except JobDatabaseError as error:
                 pause_s = attempt.pause_after(error, boot_s(), random.random())
-            else:
-                return attempt.concluded(rows, sent_boot_s)
             time.sleep(pause_s)
 
     def _settle_by_hand(self, lease: JobLease, status: JobSchedulerStatus, data: Mapping[str, Any] | None) -> bool:
@@ -247,15 +248,18 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         """
         self._check_open()
         owner_token = uuid4()
-        finished = await to_its_end(self._perform(self._acquisition(options, owner_token)))
+        attempt = self._acquisition(options, owner_token)
+        finished = await to_its_end(self._perform(attempt))
         if finished.interruption:
             await to_its_end(self._give_back(finished, owner_token))
             raise finished.interruption
         try:
-            return finished.result()
+            result = finished.result()
         except BaseException as error:
             self._disown_if_unsure(owner_token, error)
             raise
+        self._disown_if_lost_unsure(owner_token, attempt, result)
+        return result
 
     async def heartbeat(self, lease: JobLease) -> bool:
         """Renew a lease by hand; `False` means that it is not ours any more (C5.1)."""
@@ -357,10 +361,9 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
                 rows = await self._driver.fetch(
                     attempt.call, limit_s=attempt.limit_s(sent_boot_s), fresh=attempt.failures > 0
                 )
+                return attempt.concluded(rows, sent_boot_s)
             except JobDatabaseError as error:
                 pause_s = attempt.pause_after(error, boot_s(), random.random())
-            else:
-                return attempt.concluded(rows, sent_boot_s)
             await asyncio.sleep(pause_s)
 
     async def _uncut(self, attempt: Attempt[R]) -> R:

@@ -150,6 +150,11 @@ class ServiceBase(Generic[D, B]):
         if not isinstance(error, JobDatabaseError) or error.may_have_changed:
             self._keeper.disown(owner_token)
 
+    def _disown_if_lost_unsure(self, owner_token: UUID, attempt: Attempt[Any], result: JobAcquireResult) -> None:
+        """Do the same after a loss whose earlier tries may still be waiting in the server."""
+        if attempt.uncertain and result.acquired is False:
+            self._keeper.disown(owner_token)
+
     @contextmanager
     def _settling(self, lease: JobLease) -> Generator[None]:
         """Keep a renewal that meets the settled row from taking it for a loss (C5.8)."""

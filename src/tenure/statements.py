@@ -30,7 +30,7 @@ _RUN_COLUMNS = (
 
 
 def _microseconds(column: str) -> str:
-    return f'CAST(EXTRACT(EPOCH FROM "{column}") * 1000000 AS bigint)'
+    return f'CAST(EXTRACT(EPOCH FROM "{column}") * 1000000 AS float8)'
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -329,7 +329,7 @@ def test_threads_that_use_a_new_service_at_once_share_one_pool(
 class CountedPool(ConnectionPool[Any]):
     """A pool that is remembered."""
 
-    made: list[CountedPool]
+    made: ClassVar[list[CountedPool]] = []
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)

@@ -19,6 +19,7 @@ from tenure import (
     JobExecutionLease,
     JobSchedulerService,
     LostReason,
+    operations,
 )
 from tenure.keeper import Keeper
 from tests.support.proxy import FaultProxy
@@ -342,6 +343,31 @@ class TestEnds:
         assert answer.result is None
         assert answer.acquired
         assert met == [{"complete": "SUCCESS", "fail": "FAIL"}[outcome]]
+        assert above_debug(caplog) == []
+
+    @pytest.mark.parametrize("outcome", ["complete", "fail"])
+    def test_a_renewal_that_is_answered_before_the_settling_is_no_loss(
+        self,
+        database_url: str,
+        outcome: str,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """C5.8, C6.4: the commit's answer is swallowed; renewals meet the settled row before its caller knows."""
+        monkeypatch.setattr(operations, "CALL_LIMIT_S", 1.0)
+        with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as node:
+
+            def callback(lease: JobExecutionLease) -> LostReason | None:
+                first = modified_at(database_url, lease.id)
+                eventually(lambda: modified_at(database_url, lease.id) > first)
+                proxy.stall_after(b"WITH settled")
+                assert getattr(node, outcome)(lease) is True
+                assert proxy.stalled == 1
+                return lease.lost
+
+            answer = node.run_exclusive(options(lease_ms=60_000, heartbeat_ms=50), callback)
+        assert answer.acquired
+        assert answer.result is None
         assert above_debug(caplog) == []
 
     @pytest.mark.parametrize("outcome", ["returns", "raises"])

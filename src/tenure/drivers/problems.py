@@ -8,7 +8,7 @@ from tenure.errors import DatabaseProblem, JobDatabaseError
 from tenure.statements import Table, quote
 
 _SCHEMA_MISSING = {"42P01", "3F000", "42704"}
-_SCHEMA_OLD = {"42703", "42804", "428C9", "42883", "23502"}
+_SCHEMA_OLD = {"42703", "42804", "428C9", "42883", "23502", "42P10"}
 _TRANSIENT_CLASSES = {"40", "53", "55", "57", "58", "08", "XX"}
 
 
@@ -33,11 +33,11 @@ def problem(complaint: Complaint, table: Table) -> JobDatabaseError:
         return JobDatabaseError(
             DatabaseProblem.SCHEMA_OLD,
             f"The table {table.quoted} is not as this version of tenure needs it ({complaint.message}). "
-            f"Run: tenure schema apply{_options(table)}",
+            f"Run: tenure schema apply{_options(table)} (and tenure schema check, to see what it cannot mend)",
         )
     if state == "42501":
         return _grant_missing(complaint, table)
-    if state == "25006":
+    if state == "25006" or (state == "0A000" and "standby" in complaint.message):
         return JobDatabaseError(
             DatabaseProblem.READ_ONLY,
             "The database is read-only: a standby, or default_transaction_read_only is on. Connect to the primary "

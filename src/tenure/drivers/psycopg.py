@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -108,7 +109,9 @@ def _administrator(recipe: _Recipe, table: Table) -> Administrator:
     @contextmanager
     def administer() -> Generator[psycopg.Connection[Any]]:
         try:
-            connection = psycopg.connect(recipe.text(), autocommit=True, row_factory=tuple_row)
+            connection = psycopg.connect(
+                recipe.text(), autocommit=True, row_factory=tuple_row, cursor_factory=psycopg.RawCursor
+            )
         except psycopg.Error as error:
             raise unreachable(str(error)) from None
         with connection:
@@ -136,6 +139,7 @@ class PsycopgDriver:
         self._given = database if isinstance(database, ConnectionPool) else None
         self._conninfo = database if isinstance(database, str) else ""
         self._pool = self._given
+        self._opening = threading.Lock()
         self._table = table
         self._traits: WeakKeyDictionary[psycopg.Connection[Any], _Traits] = WeakKeyDictionary()
 
@@ -190,16 +194,16 @@ class PsycopgDriver:
 
     def _opened_pool(self) -> ConnectionPool[Any]:
         if self._pool is None:
-            self._connect().close()  # the pool would retry in silence where this says at once what is wrong
-            self._pool = ConnectionPool(
-                self._recipe().text(),
-                min_size=0,
-                max_size=POOL_SIZE,
-                kwargs={"autocommit": True},
-                open=True,
-                name="tenure",
-            )
+            with self._opening:
+                self._pool = self._pool or self._open_pool()
         return self._pool
+
+    def _open_pool(self) -> ConnectionPool[Any]:
+        self._connect().close()  # the pool would retry in silence where this says at once what is wrong
+        text = self._recipe().text()
+        return ConnectionPool(
+            text, min_size=0, max_size=POOL_SIZE, kwargs={"autocommit": True}, open=True, name="tenure"
+        )
 
     def _connect(self) -> psycopg.Connection[Any]:
         try:
