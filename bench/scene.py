@@ -125,6 +125,7 @@ class Scene:
 def opened(effort: Effort) -> Generator[Scene]:
     """Start a server with durability as shipped, with the schema and a bare table of the same columns and keys."""
     with (
+        # Autovacuum would fall upon one case and not upon another.
         EmbeddedPostgres.start(durable=True, settings={"autovacuum": "off"}) as server,
         psycopg.connect(server.url(), autocommit=True) as onlooker,
     ):

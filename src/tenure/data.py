@@ -39,7 +39,7 @@ def encode_data(data: Mapping[str, Any] | None) -> str | None:
 def describe_error(error: BaseException) -> dict[str, Any]:
     """Give `{"error": "TypeName: message"}`, always storable, whatever the exception's text holds (C6.3)."""
     try:
-        message = str(error)
+        message = str.__str__(str(error))  # a subclass of str may do anything
     except BaseException:  # noqa: BLE001 - a broken __str__ must not hide the error that it belongs to
         message = "<its text could not be made>"
     name = type(error).__name__

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 
 
 class TenureError(Exception):
-    """Stand above every error that tenure raises on purpose."""
+    """Stand above every error that tenure raises on purpose. Errors can be pickled: they cross processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(cls: type[TenureError], args: tuple[Any, ...], state: dict[str, Any]) -> TenureError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidJobOptionsError(TenureError, ValueError):

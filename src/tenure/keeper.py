@@ -48,6 +48,11 @@ class _Kept:
     due_boot_s: float
     skipped: int = 0
 
+    def patience_s(self) -> float:
+        """Say how long the next round may be put off for this lease's sake after one that failed."""
+        remaining_s = self.hold.remaining_s()
+        return ROUND_LIMIT_S if remaining_s <= 0 else max(remaining_s / 4, 0.05)
+
     def give_up_at(self, now_boot_s: float) -> float:
         """Say until when a hanging round may wait for this lease's sake: another try must fit before its deadline."""
         if self.hold.look():
@@ -108,6 +113,7 @@ class Keeper:
         due_s = hold.window.sent_boot_s + hold.heartbeat_s
         with self._lock:
             self._kept[lease] = _Kept(lease, hold, due_s)
+            self._not_before_boot_s = min(self._not_before_boot_s, due_s)
         self._rouse(due_s)
 
     def let_go(self, lease: JobLease) -> None:
@@ -139,10 +145,13 @@ class Keeper:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def _start(self) -> None:
-        self._loop = asyncio.SelectorEventLoop()
-        self._wake = asyncio.Event()
-        self._wakes_boot_s = 0.0
-        threading.Thread(target=self._work, args=(self._loop, self._wake), name="tenure-keeper", daemon=True).start()
+        loop, wake = asyncio.SelectorEventLoop(), asyncio.Event()
+        try:
+            threading.Thread(target=self._work, args=(loop, wake), name="tenure-keeper", daemon=True).start()
+        except RuntimeError:
+            loop.close()
+            raise
+        self._loop, self._wake, self._wakes_boot_s = loop, wake, 0.0
 
     def _work(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -244,8 +253,17 @@ class Keeper:
 
     async def _failed(self, error: Exception, leases: int) -> None:
         self._troubles.met(error, leases)
-        self._not_before_boot_s = boot_s() + self._backoff.delay_s(self._troubles.failures, random.random())
+        with self._lock:
+            left_s = min((kept.patience_s() for kept in self._kept.values()), default=self._backoff.cap_s)
+            pause_s = min(self._backoff.delay_s(self._troubles.failures, random.random()), left_s)
+            self._not_before_boot_s = boot_s() + pause_s
+            self._forget_disowned_if_closing()
         await self._drop_link()
+
+    def _forget_disowned_if_closing(self) -> None:
+        """Let the thread of a closed service end although the database never came back."""
+        if self._closing:
+            self._disowned = {token: work for token, work in self._disowned.items() if boot_s() < work.until_boot_s}
 
     async def _drop_link(self) -> None:
         link, self._link = self._link, None

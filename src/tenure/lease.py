@@ -56,7 +56,7 @@ class Hold:
     exact), one that was settled stays settled, so that any thread may look without a lock.
     """
 
-    __slots__ = ("_clock", "heartbeat_s", "lost_reason", "on_change", "settled", "settling", "window")
+    __slots__ = ("__weakref__", "_clock", "heartbeat_s", "lost_reason", "on_change", "settled", "settling", "window")
 
     def __init__(self, window: TrustWindow, heartbeat_s: float, clock: Callable[[], float]) -> None:
         self.window = window

@@ -7,7 +7,7 @@ hands back rows or the error; the attempt answers with a result, a pause before 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -27,6 +27,8 @@ ACQUIRE_LIMIT_S = 10.0
 """How long it is tried to learn whether an acquire whose answer was lost had won."""
 COMPLETE_LIMIT_S = 10.0
 """How long SUCCESS is tried for a lease whose deadline is not known here (C6.4)."""
+LATE_LIMIT_S = 2.0
+"""How long SUCCESS is tried at least, when the callback returned after the local deadline or close to it (C6.5)."""
 FAIL_LIMIT_S = 5.0
 """How long FAIL is tried (C6.3)."""
 
@@ -36,7 +38,7 @@ class Call:
     """Hold what a driver sends: a statement and its parameters, in the order of their numbers."""
 
     query: Query
-    parameters: tuple[Any, ...]
+    parameters: tuple[Any, ...] = field(repr=False)
 
     @classmethod
     def of(cls, query: Query, **values: Any) -> Call:
@@ -77,8 +79,8 @@ class Attempt(Generic[R]):
         self._backoff = backoff
 
     def limit_s(self, now_boot_s: float) -> float:
-        """Say how long the next try may take; a first try always gets a second, however late it is."""
-        return min(CALL_LIMIT_S, max(self._until_boot_s - now_boot_s, 1.0))
+        """Say how long the next try may take: half of what is left, so that a fresh connection gets the other half."""
+        return min(CALL_LIMIT_S, max((self._until_boot_s - now_boot_s) / 2, 1.0))
 
     def concluded(self, rows: Sequence[Row], sent_boot_s: float) -> R:
         """Read the answer to the try that was sent at that instant.
@@ -148,10 +150,15 @@ def renewal_by_hand(statements: Statements, lease: JobLease, *, now_boot_s: floa
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Say what became of recording an outcome: `refused` is why the row is not ours, or `None` when it is recorded."""
+    """Say what became of recording an outcome.
+
+    `refused` is why it was not recorded, or `None` when it is. `already` says that the row bore this very outcome
+    under our token before: recorded by whoever else was given the lease.
+    """
 
     status: JobSchedulerStatus
     refused: LostReason | None
+    already: bool = False
 
 
 def settlement(
@@ -161,10 +168,8 @@ def settlement(
     call = Call.of(statements.settle, id=lease.id, owner_token=lease.owner_token, status=status.value, data=data)
 
     def conclude(rows: Sequence[Row], this: Try) -> Settled:
-        refused = _why_refused(rows)
-        if this.uncertain and rows and rows[0][0] == status.value:
-            refused = None
-        return Settled(status, refused)
+        already = bool(rows) and rows[0][0] == status.value
+        return Settled(status, None if already and this.uncertain else _why_refused(rows), already)
 
     return Attempt(call, conclude, until_boot_s=until_boot_s, insists=True)
 

@@ -90,6 +90,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
             self._disown_if_unsure(owner_token, error)
             raise
         self._disown_if_lost_unsure(owner_token, attempt, result)
+        self._remember(result)
         return result
 
     def heartbeat(self, lease: JobLease) -> bool:
@@ -135,8 +136,8 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
             return RunExclusiveResult(False, None, won)
         lease, hold = held(won)
         keeper = self._keeper
-        keeper.keep(lease, hold)
         try:
+            keeper.keep(lease, hold)
             value = call(lease)
         except BaseException as error:
             if keeper is self._keeper:
@@ -188,10 +189,9 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
 
     def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> None:
         """Record FAIL if the row is ours; whatever happens here, the callback's own exception comes out (C6.3)."""
-        found = failure_to_record(lease, error)
-        if found is None:
-            return
         try:
+            if (found := failure_to_record(lease, error)) is None:
+                return
             self._settle(lease, self._settlement(lease, _FAIL, *found))
         except Exception as problem:  # noqa: BLE001 - it must not mask the callback's own exception
             logger.warning("The failure of run %s could not be recorded; its lease will expire: %s", lease.id, problem)
@@ -259,6 +259,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
             self._disown_if_unsure(owner_token, error)
             raise
         self._disown_if_lost_unsure(owner_token, attempt, result)
+        self._remember(result)
         return result
 
     async def heartbeat(self, lease: JobLease) -> bool:
@@ -300,9 +301,9 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
             return RunExclusiveResult(False, None, won)
         lease, hold = held(won)
         keeper = self._keeper
-        keeper.keep(lease, hold)
         watch = LossWatch(hold, cancels=on_lost == "cancel")
         try:
+            keeper.keep(lease, hold)
             with watch:
                 value = await call(lease)
         except GeneratorExit:
@@ -310,11 +311,12 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
             keeper.disown(lease.owner_token)
             raise
         except BaseException as error:
+            interruption: BaseException | None = None
             if keeper is self._keeper:
                 keeper.let_go(lease)
-                await self._record_failure(lease, error)
+                interruption = await self._record_failure(lease, error)
             if watch.cancelled_it and hold.lost_reason:
-                raise LostJobLeaseError(hold.lost_reason) from error
+                raise interruption or LostJobLeaseError(hold.lost_reason) from error
             raise
         self._check_not_forked_since(keeper)
         keeper.let_go(lease)
@@ -392,17 +394,20 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
             self._note_settled(lease, settled)
             return settled
 
-    async def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> None:
-        """Record FAIL if the row is ours; whatever happens here, the callback's own exception comes out (C6.3)."""
-        found = failure_to_record(lease, error)
-        if found is None:
-            return
-        settlement = self._settlement(lease, _FAIL, *found)
-        finished = await to_its_end(self._settle(lease, settlement))
+    async def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> BaseException | None:
+        """Record FAIL if the row is ours, and give the cancellation that came meanwhile.
+
+        Whatever happens here, the callback's own exception comes out (C6.3).
+        """
+        finished: Finished[Settled] | None = None
         try:
+            if (found := failure_to_record(lease, error)) is None:
+                return None
+            finished = await to_its_end(self._settle(lease, self._settlement(lease, _FAIL, *found)))
             finished.result()
         except BaseException as problem:  # noqa: BLE001 - it must not mask the callback's own exception
             logger.warning("The failure of run %s could not be recorded; its lease will expire: %s", lease.id, problem)
+        return finished.interruption if finished else None
 
     async def _record_success(self, lease: JobExecutionLease, value: Any) -> None:
         if not needs_success(lease):

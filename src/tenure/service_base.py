@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from tenure import operations
 from tenure.clock import boot_s
@@ -59,6 +59,7 @@ class ServiceBase(Generic[D, B]):
         self._owner_label = _checked_label(owner_label)
         self._closed = False
         self._forked = False
+        self._holds: WeakValueDictionary[UUID, Hold] = WeakValueDictionary()
         self._driver: D = self._make_driver()
         self._keeper = self._make_keeper()
         _living.add(self)
@@ -117,15 +118,24 @@ class ServiceBase(Generic[D, B]):
         """Give a settlement that is tried until the local deadline for SUCCESS, and for 5 s for FAIL (C6.3, C6.4)."""
         check_lease(lease)
         now_s = boot_s()
+        hold = self._hold_of(lease)
         if limit_s is not None:
             until_s = now_s + limit_s
         elif status is JobSchedulerStatus.FAIL:
             until_s = now_s + operations.FAIL_LIMIT_S
-        elif lease.hold is not None:
-            until_s = lease.hold.window.deadline_boot_s
+        elif hold is not None:
+            until_s = max(hold.window.deadline_boot_s, now_s + operations.LATE_LIMIT_S)
         else:
             until_s = now_s + operations.COMPLETE_LIMIT_S
         return operations.settlement(self._statements, lease, status, data, until_boot_s=until_s)
+
+    def _remember(self, result: JobAcquireResult) -> None:
+        """Know a win again when its lease comes back as one made by hand from its id and token."""
+        if result.acquired is True and result.hold:
+            self._holds[result.owner_token] = result.hold
+
+    def _hold_of(self, lease: JobLease) -> Hold | None:
+        return lease.hold or self._holds.get(lease.owner_token)
 
     def _renewal(self, lease: JobLease, now_boot_s: float) -> Attempt[LostReason | None]:
         check_lease(lease)
@@ -158,7 +168,7 @@ class ServiceBase(Generic[D, B]):
     @contextmanager
     def _settling(self, lease: JobLease) -> Generator[None]:
         """Keep a renewal that meets the settled row from taking it for a loss (C5.8)."""
-        hold = lease.hold
+        hold = self._hold_of(lease)
         if hold is None:
             yield
             return
@@ -171,24 +181,25 @@ class ServiceBase(Generic[D, B]):
     def _note_settled(self, lease: JobLease, settled: Settled) -> bool:
         if settled.refused is None:
             self._keeper.let_go(lease)
-            if lease.hold:
-                lease.hold.was_settled(settled.status)
+            if hold := self._hold_of(lease):
+                hold.was_settled(settled.status)
             return True
-        self._note_refusal(lease, settled.refused)
+        if not settled.already:
+            self._note_refusal(lease, settled.refused)
         return False
 
     def _note_renewal(self, lease: JobLease, refused: LostReason | None, sent_boot_s: float) -> bool:
         if refused is not None:
             self._note_refusal(lease, refused)
-        elif lease.hold:
-            lease.hold.renewed(sent_boot_s)
+        elif hold := self._hold_of(lease):
+            hold.renewed(sent_boot_s)
         return refused is None
 
     def _note_refusal(self, lease: JobLease, reason: LostReason) -> None:
         self._keeper.let_go(lease)
-        if lease.hold:
-            lease.hold.settling = False
-            lease.hold.rejected(reason)
+        if hold := self._hold_of(lease):
+            hold.settling = False
+            hold.rejected(reason)
 
 
 def failure_to_record(lease: JobExecutionLease, error: BaseException) -> tuple[str | None, float | None] | None:
@@ -208,8 +219,8 @@ def needs_success(lease: JobExecutionLease) -> bool:
 
 
 def raise_if_refused(settled: Settled) -> None:
-    """Raise `LostJobLeaseError` when the row was no longer ours (C6.5)."""
-    if settled.refused is not None:
+    """Raise `LostJobLeaseError` when the row was no longer ours, and does not say what we wanted either (C6.5)."""
+    if settled.refused is not None and not settled.already:
         raise LostJobLeaseError(settled.refused)
 
 

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from tenure.drivers import Administrator, Rows
 from tenure.drivers.limits import Limit, limited, limited_on_loop
@@ -61,24 +61,32 @@ class _Traits:
 class _Recipe:
     """Hold how to connect."""
 
-    conninfo: str
-    keywords: dict[str, Any]
+    conninfo: str = field(repr=False)
+    keywords: dict[str, Any] = field(repr=False)
 
     def text(self) -> str:
-        """Give one connection string with our defaults, which anything given or in libpq's environment overrides."""
+        """Give one connection string with our defaults, which anything given or in libpq's environment overrides.
+
+        The encoding is ours alone: with another one, not every text could be sent.
+        """
         given = {key: value for key, value in self.keywords.items() if key not in _NOT_FOR_LIBPQ}
         text = make_conninfo(self.conninfo, **given)
         defaults: dict[str, Any] = {"fallback_application_name": "tenure"}
         if "PGCONNECT_TIMEOUT" not in os.environ:
             defaults["connect_timeout"] = CONNECT_LIMIT_S
         known = conninfo_to_dict(text)
-        return make_conninfo(text, **{key: value for key, value in defaults.items() if key not in known})
+        missing = {key: value for key, value in defaults.items() if key not in known}
+        return make_conninfo(text, client_encoding="UTF8", **missing)
 
 
 def check_conninfo(conninfo: str) -> None:
     """Refuse a connection string that libpq cannot read, without quoting it: it may hold a password."""
     try:
-        conninfo_to_dict(conninfo)
+        hosts = str(conninfo_to_dict(conninfo).get("host") or "")
+        # what follows an unescaped @ of a password is taken for the host, and would be in the error; a leading @ is an
+        # abstract socket
+        if any("@" in host[1:] for host in hosts.split(",")):
+            raise ValueError
     except (psycopg.Error, UnicodeError, ValueError):
         raise InvalidJobOptionsError(
             "The connection string cannot be read (it is not shown here, since it may hold a password). Give "
@@ -181,12 +189,12 @@ class PsycopgDriver:
     def _connection(self, limit_s: float, fresh: bool) -> Generator[psycopg.Connection[Any]]:
         pool = None if fresh else self._opened_pool()
         try:
-            connection = self._connect() if pool is None else pool.getconn(timeout=limit_s)
+            connection = self._connect() if pool is None else pool.getconn(timeout=limit_s / 2)
         except PoolClosed:
             pool, connection = None, self._connect()
-        except PoolTimeout:
+        except (PoolTimeout, TooManyRequests):
             self._connect().close()  # an unreachable server says so here, by its own error
-            raise busy(f"No connection of the pool was free within {limit_s:g} s. Raise its max_size.") from None
+            raise busy(f"No connection of the pool was free within {limit_s / 2:g} s. Raise its max_size.") from None
         try:
             yield connection
         finally:
@@ -289,12 +297,12 @@ class AsyncPsycopgDriver:
     async def _connection(self, limit_s: float, fresh: bool) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
         pool = None if fresh else await self._opened_pool()
         try:
-            connection = await self._connect(limit_s) if pool is None else await pool.getconn(timeout=limit_s)
+            connection = await self._connect(limit_s) if pool is None else await pool.getconn(timeout=limit_s / 2)
         except PoolClosed:
             pool, connection = None, await self._connect(limit_s)
-        except PoolTimeout:
+        except (PoolTimeout, TooManyRequests):
             await (await self._connect(limit_s)).close()  # an unreachable server says so here, by its own error
-            raise busy(f"No connection of the pool was free within {limit_s:g} s. Raise its max_size.") from None
+            raise busy(f"No connection of the pool was free within {limit_s / 2:g} s. Raise its max_size.") from None
         try:
             yield connection
         finally:
