@@ -84,14 +84,8 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         self._check_open()
         owner_token = uuid4()
         attempt = self._acquisition(options, owner_token)
-        try:
-            result = self._perform(attempt)
-        except BaseException as error:
-            self._disown_if_unsure(owner_token, error)
-            raise
-        self._disown_if_lost_unsure(owner_token, attempt, result)
-        self._remember(result)
-        return result
+        with self._freeing_if_unsure(owner_token):
+            return self._answered(owner_token, attempt, self._perform(attempt))
 
     def heartbeat(self, lease: JobLease) -> bool:
         """Renew a lease by hand; `False` means that it is not ours any more (C5.1)."""
@@ -168,9 +162,8 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         while True:
             sent_boot_s = boot_s()
             try:
-                rows = self._driver.fetch(
-                    attempt.call, limit_s=attempt.limit_s(sent_boot_s), fresh=attempt.failures > 0
-                )
+                limit_s = attempt.limit_s(sent_boot_s)
+                rows = self._driver.fetch(attempt.call, limit_s=limit_s, fresh=attempt.failures > 0)
                 return attempt.concluded(rows, sent_boot_s)
             except JobDatabaseError as error:
                 pause_s = attempt.pause_after(error, boot_s(), random.random())
@@ -253,14 +246,8 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         if finished.interruption:
             await to_its_end(self._give_back(finished, owner_token))
             raise finished.interruption
-        try:
-            result = finished.result()
-        except BaseException as error:
-            self._disown_if_unsure(owner_token, error)
-            raise
-        self._disown_if_lost_unsure(owner_token, attempt, result)
-        self._remember(result)
-        return result
+        with self._freeing_if_unsure(owner_token):
+            return self._answered(owner_token, attempt, finished.result())
 
     async def heartbeat(self, lease: JobLease) -> bool:
         """Renew a lease by hand; `False` means that it is not ours any more (C5.1)."""
@@ -360,9 +347,8 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         while True:
             sent_boot_s = boot_s()
             try:
-                rows = await self._driver.fetch(
-                    attempt.call, limit_s=attempt.limit_s(sent_boot_s), fresh=attempt.failures > 0
-                )
+                limit_s = attempt.limit_s(sent_boot_s)
+                rows = await self._driver.fetch(attempt.call, limit_s=limit_s, fresh=attempt.failures > 0)
                 return attempt.concluded(rows, sent_boot_s)
             except JobDatabaseError as error:
                 pause_s = attempt.pause_after(error, boot_s(), random.random())

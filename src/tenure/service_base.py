@@ -129,11 +129,6 @@ class ServiceBase(Generic[D, B]):
             until_s = now_s + operations.COMPLETE_LIMIT_S
         return operations.settlement(self._statements, lease, status, data, until_boot_s=until_s)
 
-    def _remember(self, result: JobAcquireResult) -> None:
-        """Know a win again when its lease comes back as one made by hand from its id and token."""
-        if result.acquired is True and result.hold:
-            self._holds[result.owner_token] = result.hold
-
     def _hold_of(self, lease: JobLease) -> Hold | None:
         return lease.hold or self._holds.get(lease.owner_token)
 
@@ -155,15 +150,25 @@ class ServiceBase(Generic[D, B]):
             storable_text("run", run)
         return operations.lookup(self._statements, run, now_boot_s=boot_s())
 
-    def _disown_if_unsure(self, owner_token: UUID, error: BaseException) -> None:
-        """Have the keeper free what an acquire may have won, when its answer was lost with this error (C4.6)."""
-        if not isinstance(error, JobDatabaseError) or error.may_have_changed:
-            self._keeper.disown(owner_token)
+    @contextmanager
+    def _freeing_if_unsure(self, owner_token: UUID) -> Generator[None]:
+        """Have the keeper free what an acquire may have won, when its answer was lost with an error (C4.6)."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, JobDatabaseError) or error.may_have_changed:
+                self._keeper.disown(owner_token)
+            raise
 
-    def _disown_if_lost_unsure(self, owner_token: UUID, attempt: Attempt[Any], result: JobAcquireResult) -> None:
-        """Do the same after a loss whose earlier tries may still be waiting in the server."""
-        if attempt.uncertain and result.acquired is False:
+    def _answered(
+        self, owner_token: UUID, attempt: Attempt[JobAcquireResult], result: JobAcquireResult
+    ) -> JobAcquireResult:
+        """Remember a win, for leases made by hand from it; free what an earlier try of a loss may still win (C4.6)."""
+        if result.acquired is True and result.hold:
+            self._holds[owner_token] = result.hold
+        elif attempt.uncertain:
             self._keeper.disown(owner_token)
+        return result
 
     @contextmanager
     def _settling(self, lease: JobLease) -> Generator[None]:

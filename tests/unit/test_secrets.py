@@ -22,7 +22,7 @@ from tenure import (
     TenureError,
     operations,
 )
-from tenure.drivers.psycopg import _Recipe
+from tenure.drivers.recipes import Recipe
 from tenure.statements import Statements, Table
 from tests.support.rows import TABLE, age, execute
 from tests.support.waiting import eventually
@@ -163,7 +163,7 @@ def test_values_within_tenure_do_not_show_them(database_url: str) -> None:
     ]
     for call in calls:
         assert str(token) not in repr(call)
-    assert SECRET not in repr(_Recipe(f"postgresql://u:{SECRET}@h/db", {"password": SECRET}))
+    assert SECRET not in repr(Recipe(f"postgresql://u:{SECRET}@h/db", {"password": SECRET}))
 
 
 def test_a_given_pool_keeps_its_password_too(database_url: str, caplog: pytest.LogCaptureFixture) -> None:

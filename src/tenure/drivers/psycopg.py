@@ -7,35 +7,30 @@ Each statement runs on a connection of its own in autocommit, at READ COMMITTED 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from inspect import isawaitable
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from tenure.drivers import Administrator, Rows
 from tenure.drivers.limits import Limit, limited, limited_on_loop
 from tenure.drivers.problems import Complaint, busy, problem, unreachable
-from tenure.errors import InvalidJobOptionsError
+from tenure.drivers.recipes import CONNECT_LIMIT_S, Recipe, check_conninfo, resolved
 from tenure.operations import Call
 from tenure.statements import Table
 
 POOL_SIZE = 10
-CONNECT_LIMIT_S = 5
 CLOSE_LIMIT_S = 1.0
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _TRAITS = "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')"
 _NEVER_SENT = "22000"  # the driver itself refused a value
-_NOT_FOR_LIBPQ = {"autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +52,6 @@ class _Traits:
         return cls(prepare=False if pooled else None, wraps=isolation not in ("read committed", "read uncommitted"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Recipe:
-    """Hold how to connect."""
-
-    conninfo: str = field(repr=False)
-    keywords: dict[str, Any] = field(repr=False)
-
-    def text(self) -> str:
-        """Give one connection string with our defaults, which anything given or in libpq's environment overrides.
-
-        The encoding is ours alone: with another one, not every text could be sent.
-        """
-        given = {key: value for key, value in self.keywords.items() if key not in _NOT_FOR_LIBPQ}
-        text = make_conninfo(self.conninfo, **given)
-        defaults: dict[str, Any] = {"fallback_application_name": "tenure"}
-        if "PGCONNECT_TIMEOUT" not in os.environ:
-            defaults["connect_timeout"] = CONNECT_LIMIT_S
-        known = conninfo_to_dict(text)
-        missing = {key: value for key, value in defaults.items() if key not in known}
-        return make_conninfo(text, client_encoding="UTF8", **missing)
-
-
-def check_conninfo(conninfo: str) -> None:
-    """Refuse a connection string that libpq cannot read, without quoting it: it may hold a password."""
-    try:
-        hosts = str(conninfo_to_dict(conninfo).get("host") or "")
-        # what follows an unescaped @ of a password is taken for the host, and would be in the error; a leading @ is an
-        # abstract socket
-        if any("@" in host[1:] for host in hosts.split(",")):
-            raise ValueError
-    except (psycopg.Error, UnicodeError, ValueError):
-        raise InvalidJobOptionsError(
-            "The connection string cannot be read (it is not shown here, since it may hold a password). Give "
-            "postgresql://user:password@host:5432/database, percent-encoding special characters, or key=value pairs."
-        ) from None
-
-
 def _socket_of(connection: psycopg.BaseConnection[Any]) -> int:
     try:
         return connection.fileno()
@@ -113,7 +71,7 @@ def _complaint(
     return Complaint(error.sqlstate, error.diag.message_primary or "no message", connection.info.user)
 
 
-def _administrator(recipe: _Recipe, table: Table) -> Administrator:
+def _administrator(recipe: Recipe, table: Table) -> Administrator:
     @contextmanager
     def administer() -> Generator[psycopg.Connection[Any]]:
         try:
@@ -177,11 +135,11 @@ class PsycopgDriver:
         """Say whether the pool belongs to the caller."""
         return self._given is not None
 
-    def _recipe(self) -> _Recipe:
+    def _recipe(self) -> Recipe:
         if self._given is None:
-            return _Recipe(self._conninfo, {})
+            return Recipe(self._conninfo, {})
         conninfo, keywords = self._given.conninfo, self._given.kwargs
-        return _Recipe(
+        return Recipe(
             conninfo() if callable(conninfo) else conninfo, (keywords() if callable(keywords) else keywords) or {}
         )
 
@@ -287,11 +245,11 @@ class AsyncPsycopgDriver:
         """Say whether the pool belongs to the caller."""
         return self._given is not None
 
-    async def _recipe(self) -> _Recipe:
+    async def _recipe(self) -> Recipe:
         if self._given is None:
-            return _Recipe(self._conninfo, {})
+            return Recipe(self._conninfo, {})
         conninfo, keywords = self._given.conninfo, self._given.kwargs
-        return _Recipe(await _resolved(conninfo), await _resolved(keywords) or {})
+        return Recipe(await resolved(conninfo), await resolved(keywords) or {})
 
     @asynccontextmanager
     async def _connection(self, limit_s: float, fresh: bool) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
@@ -332,7 +290,7 @@ class PsycopgLink:
         self._sender = _AsyncSender(table)
 
     @classmethod
-    async def open(cls, recipe: _Recipe, table: Table, limit_s: float) -> PsycopgLink:
+    async def open(cls, recipe: Recipe, table: Table, limit_s: float) -> PsycopgLink:
         """Connect, or raise `JobDatabaseError`."""
         return cls(await _connect_async(recipe, limit_s), table)
 
@@ -396,7 +354,7 @@ class _AsyncSender:
             raise
 
 
-async def _connect_async(recipe: _Recipe, limit_s: float) -> psycopg.AsyncConnection[Any]:
+async def _connect_async(recipe: Recipe, limit_s: float) -> psycopg.AsyncConnection[Any]:
     try:
         async with asyncio.timeout(limit_s):
             return await psycopg.AsyncConnection.connect(recipe.text(), autocommit=True)
@@ -404,9 +362,3 @@ async def _connect_async(recipe: _Recipe, limit_s: float) -> psycopg.AsyncConnec
         raise unreachable(f"it did not answer within {limit_s:g} s") from None
     except psycopg.Error as error:
         raise unreachable(str(error)) from None
-
-
-async def _resolved(value: Any) -> Any:
-    """Give what a pool was made with: a value, a function that gives it, or a coroutine function."""
-    found = value() if callable(value) else value
-    return await found if isawaitable(found) else found
