@@ -48,7 +48,7 @@ class JobRun:
 def read_run(row: tuple[Any, ...]) -> JobRun:
     """Read a row of `${run_columns}`."""
     run_id, key, code, run_key, name, kind, status, attempt, fencing_token, owner, lease_ms, data, *times = row
-    created_us, started_us, modified_us, finished_us, age_s = times
+    created_us, started_us, modified_us, finished_us, age_us = times
     running = status == JobSchedulerStatus.RUNNING
     return JobRun(
         id=UUID(run_id),
@@ -67,11 +67,11 @@ def read_run(row: tuple[Any, ...]) -> JobRun:
         started_at=instant_or_none(started_us),
         modified_at=instant(modified_us),
         finished_at=instant_or_none(finished_us),
-        lease_left=_left(lease_ms, age_s) if running else None,
+        lease_left=_left(lease_ms, age_us) if running else None,
     )
 
 
-def instant(microseconds: float) -> datetime:
+def instant(microseconds: int) -> datetime:
     """Give an aware UTC instant; one beyond the calendar becomes its first or its last."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
@@ -79,15 +79,15 @@ def instant(microseconds: float) -> datetime:
         return _LAST_INSTANT if microseconds > 0 else _FIRST_INSTANT
 
 
-def instant_or_none(microseconds: float | None) -> datetime | None:
+def instant_or_none(microseconds: int | None) -> datetime | None:
     """Give an aware UTC instant, if there is one."""
     return None if microseconds is None else instant(microseconds)
 
 
-def _left(lease_ms: int | None, age_s: float) -> timedelta | None:
+def _left(lease_ms: int | None, age_us: int) -> timedelta | None:
     if lease_ms is None:
         return None
     try:
-        return timedelta(milliseconds=lease_ms) - timedelta(seconds=age_s)
+        return timedelta(milliseconds=lease_ms) - timedelta(microseconds=age_us)
     except OverflowError:
-        return timedelta.max if age_s < lease_ms else timedelta.min
+        return timedelta.max if age_us < 0 else timedelta.min

@@ -38,6 +38,7 @@ COLUMNS = {
 }
 """What `check` expects; a test compares it with what the migrations make."""
 
+DEFAULTED_COLUMNS = ("id", "createdAt", "modifiedAt", "attempt", "startedAt")
 UNIQUE_COLUMNS = ("id", "lockKey", "ownerToken", "fencingToken")
 
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -75,6 +76,7 @@ def check(administrator: Administrator, table: Table) -> list[str]:
         return [
             *_migration_faults(connection, table),
             *_column_faults(connection, table),
+            *_default_faults(connection, table),
             *_index_faults(connection, table),
             *_grant_faults(connection, table),
         ]
@@ -164,6 +166,29 @@ def _column_faults(connection: psycopg.Connection[Any], table: Table) -> list[st
     return faults
 
 
+def _default_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+    """Look for what an INSERT relies on, ours and a NestJS node's, and for the room that renewals need."""
+    rows = connection.execute(
+        "SELECT attname, attnotnull, atthasdef, attidentity <> '' FROM pg_attribute "
+        "WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped",
+        [table.quoted],
+    ).fetchall()
+    faults: list[str] = []
+    for name, not_null, has_default, has_identity in rows:
+        if name == "fencingToken" and not has_identity:
+            faults.append('The column "fencingToken" is no identity: no run can be acquired. Make it one.')
+        elif name in DEFAULTED_COLUMNS and not has_default:
+            faults.append(f'The column "{name}" has lost its default. Set it as in: tenure schema print')
+        elif name not in COLUMNS and not_null and not (has_default or has_identity):
+            faults.append(
+                f'The column "{name}" is not ours and must be given: no run can be acquired. Give it a default.'
+            )
+    options = connection.execute("SELECT reloptions FROM pg_class WHERE oid = CAST($1 AS regclass)", [table.quoted])
+    if "fillfactor=50" not in ((options.fetchone() or [None])[0] or []):
+        faults.append(f"Renewals have no room: ALTER TABLE {table.quoted} SET (fillfactor = 50);")
+    return faults
+
+
 def _index_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
     unique = connection.execute(
         "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
@@ -181,9 +206,20 @@ def _index_faults(connection: psycopg.Connection[Any], table: Table) -> list[str
         "SELECT FROM pg_trigger WHERE tgrelid = CAST($1 AS regclass) AND tgname = $2 AND tgenabled <> 'D'",
         [table.quoted, f"{table.name}_reclaim_trigger"],
     ).fetchone()
+    ours = {f"{table.name}_code_idx", f"{table.name}_unfinished_idx"}
+    indexes = connection.execute(
+        "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        "WHERE i.indrelid = CAST($1 AS regclass) AND i.indisvalid",
+        [table.quoted],
+    ).fetchall()
+    slow = sorted(ours - {row[0] for row in indexes})
     missing = sorted(set(UNIQUE_COLUMNS) - {row[0] for row in unique})
     return [
         *(f'There is no unique index on "{name}": runs are not safe. Create it.' for name in missing),
+        *(
+            f"The index {quote(name)} is missing: listings are slow. Create it as in: tenure schema print"
+            for name in slow
+        ),
         *(f'The index {name} mentions "modifiedAt": every renewal pays for it. Drop it.' for (name,) in renewed),
         *(
             []

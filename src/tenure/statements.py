@@ -25,12 +25,20 @@ _TABLE_LIMIT = 40  # the longest name that is made of it adds 22 characters
 _RUN_COLUMNS = (
     'CAST("id" AS text), "lockKey", "code", "runKey", "name", CAST("type" AS text), CAST("status" AS text), "attempt", '
     '"fencingToken", "owner", "leaseMs", CAST("data" AS text), {created}, {started}, {modified}, {finished}, '
-    'CAST(EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "modifiedAt") AS float8)'
+    "CAST({age} AS bigint)"
 )
 
 
 def _microseconds(column: str) -> str:
-    return f'CAST(EXTRACT(EPOCH FROM "{column}") * 1000000 AS float8)'
+    """Give an instant as whole microseconds since the epoch: a float's text would depend on the session."""
+    return (
+        f'CAST(CASE WHEN "{column}" IS NOT NULL THEN {_clamped(f"""EXTRACT(EPOCH FROM "{column}")""")} END AS bigint)'
+    )
+
+
+def _clamped(seconds: str) -> str:
+    """Keep infinity, and what lies beyond a bigint, at its ends."""
+    return f"LEAST(GREATEST(({seconds}) * 1000000, -9e18), 9e18)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,7 @@ class Table:
                 started=_microseconds("startedAt"),
                 modified=_microseconds("modifiedAt"),
                 finished=_microseconds("finishedAt"),
+                age=_clamped('EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "modifiedAt")'),
             ),
         }
 

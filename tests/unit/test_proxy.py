@@ -90,16 +90,12 @@ def stays_open(future: Future[Any]) -> bool:
     return False
 
 
-def send_two_inserts_at_once(connection: Connection, proxy: FaultProxy) -> None:
-    """Let both, each with a Sync of its own, reach the proxy before it looks at either."""
-    wire = connection.pgconn
-    wire.enter_pipeline_mode()
-    proxy.black_hole()
-    for statement in (b"INSERT INTO effect VALUES (1)", b"INSERT INTO effect VALUES (2)"):
-        wire.send_query_params(statement, None)
-        wire.pipeline_sync()
-    assert wire.flush() == 0
-    proxy.heal()
+def send_two_inserts_at_once(connection: Connection) -> None:
+    """Send two Query messages in one segment, past libpq, so that the proxy finds both in one chunk."""
+    texts = (b"INSERT INTO effect VALUES (1)\0", b"INSERT INTO effect VALUES (2)\0")
+    with socket.socket(fileno=socket.dup(connection.fileno())) as wire:
+        wire.settimeout(PATIENCE_S)
+        wire.sendall(b"".join(b"Q" + (4 + len(text)).to_bytes(4) + text for text in texts))
 
 
 def bytes_until_reset(connection: Connection) -> bytes:
@@ -206,7 +202,7 @@ class TestCutBefore:
     ) -> None:
         proxy.cut_before(b"VALUES (2)")
 
-        send_two_inserts_at_once(connect(), proxy)
+        send_two_inserts_at_once(connect())
 
         eventually(lambda: effects(direct) == [1])
         eventually(lambda: proxy.cut == 1)
@@ -321,10 +317,10 @@ class TestCutAfter:
         self, connect: Callable[..., Connection], proxy: FaultProxy, direct: Connection
     ) -> None:
         connection = connect()
-        connection.execute("SELECT 'counted'")
+        connection.execute("SELECT %s", ["counted by its Sync"])
         proxy.cut_after(b"VALUES (2)")
 
-        send_two_inserts_at_once(connection, proxy)
+        send_two_inserts_at_once(connection)
 
         assert bytes_until_reset(connection).count(b"INSERT 0 1") == 1
         assert effects(direct) == [1, 2]

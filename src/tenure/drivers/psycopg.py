@@ -160,12 +160,12 @@ class PsycopgDriver:
 
     def _opened_pool(self) -> ConnectionPool[Any]:
         if self._pool is None:
+            self._connect().close()  # the pool would retry in silence where this says at once what is wrong
             with self._opening:
                 self._pool = self._pool or self._open_pool()
         return self._pool
 
     def _open_pool(self) -> ConnectionPool[Any]:
-        self._connect().close()  # the pool would retry in silence where this says at once what is wrong
         text = self._recipe().text()
         return ConnectionPool(
             text, min_size=0, max_size=POOL_SIZE, kwargs={"autocommit": True}, open=True, name="tenure"
@@ -267,16 +267,19 @@ class AsyncPsycopgDriver:
             await (connection.close() if pool is None else pool.putconn(connection))
 
     async def _opened_pool(self) -> AsyncConnectionPool[Any]:
-        async with self._opening:
-            if self._pool is None:
-                await (await self._connect(CONNECT_LIMIT_S)).close()  # as in PsycopgDriver
-                text = (await self._recipe()).text()
-                pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-                    text, min_size=0, max_size=POOL_SIZE, kwargs={"autocommit": True}, open=False, name="tenure"
-                )
-                await pool.open()
-                self._pool = pool
-            return self._pool
+        if self._pool is None:
+            await (await self._connect(CONNECT_LIMIT_S)).close()  # as in PsycopgDriver
+            async with self._opening:
+                self._pool = self._pool or await self._open_pool()
+        return self._pool
+
+    async def _open_pool(self) -> AsyncConnectionPool[Any]:
+        text = (await self._recipe()).text()
+        pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+            text, min_size=0, max_size=POOL_SIZE, kwargs={"autocommit": True}, open=False, name="tenure"
+        )
+        await pool.open()
+        return pool
 
     async def _connect(self, limit_s: float) -> psycopg.AsyncConnection[Any]:
         return await _connect_async(await self._recipe(), limit_s)

@@ -35,7 +35,7 @@ WITH seen AS MATERIALIZED (
   RETURNING run."id", run."fencingToken", run."attempt"
 )
 SELECT 'won', CAST("id" AS text), "fencingToken", "attempt",
-  CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS float8), CAST(NULL AS float8), CAST(NULL AS float8), CAST(NULL AS bigint)
+  CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bigint)
 FROM fresh
 UNION ALL
 SELECT 'won', CAST("id" AS text), "fencingToken", "attempt", NULL, NULL, NULL, NULL, NULL, NULL FROM taken
