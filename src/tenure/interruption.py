@@ -54,50 +54,77 @@ class LossWatch:
     run is settled. `cancelled_it` says whether the `CancelledError` that left the context was ours.
     """
 
-    def __init__(self, hold: Hold, *, cancels: bool) -> None:
+    def __init__(self, hold: Hold, looks: Looks, *, cancels: bool) -> None:
         self.cancelled_it = False
         self._cancels = cancels
         self._hold = hold
-        self._loop = asyncio.get_running_loop()
+        self._looks = looks
         self._fired = False
-        self._left = False
-        self._timer: asyncio.Handle | None = None
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
         assert task is not None, "run_exclusive runs in a task"
         self._task = task
         self._cancelling_before = task.cancelling()
-        if not self._cancels:
-            return self
-        self._hold.on_change = self._notified
-        self._timer = self._loop.call_soon(self._look)
+        if self._cancels:
+            self._hold.on_change = self._looks.soon
+            self._looks.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._left = True
+        self._looks.discard(self)
         self._hold.on_change = None
-        if self._timer:
-            self._timer.cancel()
         if self._fired:
             only_ours = self._task.uncancel() <= self._cancelling_before
             self.cancelled_it = only_ours and isinstance(error, asyncio.CancelledError)
 
-    def _notified(self) -> None:
-        """Take the news from another thread; a loop that is closed has no task left to cancel."""
+    def look(self) -> float:
+        """Cancel the task if its lease is lost; else say in how many seconds that may be."""
+        if not self._fired and self._hold.look():
+            self._fired = True
+            self._task.cancel()
+        return LOOK_EVERY_S if self._fired or self._hold.settled else self._hold.remaining_s()
+
+
+class Looks:
+    """Look at all the watched leases of a loop by one timer: with one for each, a thousand would fire every second."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._watches: set[LossWatch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, watch: LossWatch) -> None:
+        """Look at this lease from now on."""
+        self._watches.add(watch)
+        self.loop.call_soon(self._look_at, watch)
+
+    def discard(self, watch: LossWatch) -> None:
+        """Look at this lease no more."""
+        self._watches.discard(watch)
+        if self._timer and not self._watches:
+            self._timer.cancel()
+            self._timer = None
+
+    def soon(self) -> None:
+        """Look at all of them, on news from another thread; a loop that is closed has no task left to cancel."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._look)
+            self.loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
-        if self._left or self._fired:
+        if self._watches:
+            self._look_within(min([watch.look() for watch in self._watches]))
+
+    def _look_at(self, watch: LossWatch) -> None:
+        if watch in self._watches:
+            self._look_within(watch.look())
+
+    def _look_within(self, seconds: float) -> None:
+        at_s = self.loop.time() + min(max(seconds, 0.001), LOOK_EVERY_S)
+        if self._timer and not self._timer.cancelled() and self.loop.time() < self._timer.when() <= at_s:
             return
         if self._timer:
             self._timer.cancel()
-        if self._hold.look():
-            self._fired = True
-            self._task.cancel()
-        elif self._hold.settled is None:
-            wait_s = min(max(self._hold.remaining_s(), 0.001), LOOK_EVERY_S)
-            self._timer = self._loop.call_later(wait_s, self._look)
+        self._timer = self.loop.call_at(at_s, self._look)

@@ -30,6 +30,8 @@ logger = logging.getLogger("tenure")
 LOOK_EVERY_S = 1.0
 """Timers stand still while the host sleeps: the boot clock is looked at this often at least."""
 ROUND_LIMIT_S = 10.0
+PATIENCE_S = 0.05
+"""What every round may take, whatever lease is in it."""
 IDLE_S = 10.0
 DISOWN_FOR_S = 15.0
 WARN_EVERY_S = 60.0
@@ -58,7 +60,7 @@ class _Kept:
         if self.hold.look():
             return now_boot_s + ROUND_LIMIT_S
         start_s = max(now_boot_s, self.due_boot_s)
-        return start_s + max(self.hold.window.remaining_s(start_s) / 2, 0.05)
+        return start_s + max(self.hold.window.remaining_s(start_s) / 2, PATIENCE_S)
 
 
 @dataclass(slots=True)
@@ -229,6 +231,7 @@ class Keeper:
         """Wait for a round, but not longer than the lease that is most pressed can bear, newcomers included."""
         task = asyncio.ensure_future(talk)
         started_s = boot_s()
+        await asyncio.wait({task}, timeout=PATIENCE_S)
         while not task.done():
             wake.clear()
             with self._lock:
@@ -239,7 +242,7 @@ class Keeper:
             if (left_s := give_up_s - boot_s()) <= 0:
                 self._give_up(task)
             roused = asyncio.ensure_future(wake.wait())
-            await asyncio.wait({task, roused}, timeout=max(left_s, 0.05), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, roused}, timeout=max(left_s, PATIENCE_S), return_when=asyncio.FIRST_COMPLETED)
             roused.cancel()
         if task.cancelled():
             raise unreachable("a new connection was not ready in time")

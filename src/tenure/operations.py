@@ -181,9 +181,13 @@ def disownment(statements: Statements, owner_token: UUID, data: str) -> Call:
 
 def renewal(statements: Statements, leases: Sequence[JobLease]) -> Call:
     """Renew many leases in one statement (C5.2)."""
-    return Call.of(
-        statements.renew, ids=[lease.id for lease in leases], owner_tokens=[lease.owner_token for lease in leases]
-    )
+    ids, owner_tokens = ([lease.id for lease in leases], [lease.owner_token for lease in leases])
+    return Call.of(statements.renew, ids=_uuid_array(ids), owner_tokens=_uuid_array(owner_tokens))
+
+
+def _uuid_array(values: Sequence[UUID]) -> str:
+    """Spell an array as PostgreSQL reads it: a driver asks of each of a thousand values what it is."""
+    return "{" + ",".join([value.hex for value in values]) + "}"
 
 
 def listing(

@@ -7,13 +7,14 @@ transaction mode is fine. A migration that was released is never edited.
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any
-
-import psycopg
+from typing import TYPE_CHECKING, Any
 
 from tenure.drivers import Administrator
 from tenure.errors import DatabaseProblem, JobDatabaseError
 from tenure.statements import Table, migration_script, quote, schema_script
+
+if TYPE_CHECKING:
+    import psycopg
 
 LOCK_TIMEOUT = "15s"
 

@@ -15,12 +15,13 @@ from tenure.clock import boot_s
 from tenure.data import encode_data
 from tenure.drivers import AsyncDatabase, AsyncDriver, Driver, SyncDatabase, resolve, resolve_async
 from tenure.errors import JobDatabaseError, JobServiceStateError, LostJobLeaseError, OutcomeNotRecordedError
-from tenure.interruption import Finished, LossWatch, to_its_end
+from tenure.interruption import Finished, Looks, LossWatch, to_its_end
 from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease, RunExclusiveResult
 from tenure.operations import Attempt, Settled
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
 from tenure.records import JobRun
 from tenure.service_base import (
+    OTHER_LOOP,
     RELEASED,
     OnLost,
     ServiceBase,
@@ -35,7 +36,8 @@ from tenure.service_base import (
 T = TypeVar("T")
 R = TypeVar("R")
 
-_SUCCESS, _FAIL = JobSchedulerStatus.SUCCESS, JobSchedulerStatus.FAIL
+Status = JobSchedulerStatus
+_SUCCESS, _FAIL = Status.SUCCESS, Status.FAIL
 
 
 class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
@@ -143,9 +145,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         self._record_success(lease, value)
         return RunExclusiveResult(True, value)
 
-    def list_runs(
-        self, *, code: str | None = None, status: JobSchedulerStatus | None = None, limit: int = 50
-    ) -> list[JobRun]:
+    def list_runs(self, *, code: str | None = None, status: Status | None = None, limit: int = 50) -> list[JobRun]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
         return self._perform(self._listing(code, status, limit))
@@ -169,7 +169,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
                 pause_s = attempt.pause_after(error, boot_s(), random.random())
             time.sleep(pause_s)
 
-    def _settle_by_hand(self, lease: JobLease, status: JobSchedulerStatus, data: Mapping[str, Any] | None) -> bool:
+    def _settle_by_hand(self, lease: JobLease, status: Status, data: Mapping[str, Any] | None) -> bool:
         text = encode_data(data)
         self._check_process()
         return self._settle(lease, self._settlement(lease, status, text)).refused is None
@@ -209,7 +209,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
     A cancelled call ends what it had sent before it raises `CancelledError`: no connection is left busy.
     """
 
-    _loop: asyncio.AbstractEventLoop | None = None
+    _looks: Looks | None = None
 
     async def __aenter__(self) -> Self:
         self._check_loop()
@@ -288,7 +288,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
             return RunExclusiveResult(False, None, won)
         lease, hold = held(won)
         keeper = self._keeper
-        watch = LossWatch(hold, cancels=on_lost == "cancel")
+        watch = LossWatch(hold, self._check_loop(), cancels=on_lost == "cancel")
         try:
             keeper.keep(lease, hold)
             with watch:
@@ -311,7 +311,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         return RunExclusiveResult(True, value)
 
     async def list_runs(
-        self, *, code: str | None = None, status: JobSchedulerStatus | None = None, limit: int = 50
+        self, *, code: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[JobRun]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
@@ -326,22 +326,20 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         return resolve_async(self._database, self._table)
 
     def _start_afresh(self) -> None:
-        self._loop = None
+        self._looks = None
         super()._start_afresh()
 
     def _check_process(self) -> None:
         super()._check_process()
         self._check_loop()
 
-    def _check_loop(self) -> None:
+    def _check_loop(self) -> Looks:
         loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
-            raise JobServiceStateError(
-                "This service belongs to another event loop, the first that used it. Make one service for each loop, "
-                "inside the coroutine that the loop runs."
-            )
+        if self._looks is None:
+            self._looks = Looks(loop)
+        elif self._looks.loop is not loop:
+            raise JobServiceStateError(OTHER_LOOP)
+        return self._looks
 
     async def _perform(self, attempt: Attempt[R]) -> R:
         while True:
@@ -366,9 +364,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         except BaseException:  # noqa: BLE001 - the caller's cancellation comes out, nothing else
             self._keeper.disown(owner_token)
 
-    async def _settle_by_hand(
-        self, lease: JobLease, status: JobSchedulerStatus, data: Mapping[str, Any] | None
-    ) -> bool:
+    async def _settle_by_hand(self, lease: JobLease, status: Status, data: Mapping[str, Any] | None) -> bool:
         text = encode_data(data)
         self._check_process()
         finished = await to_its_end(self._settle(lease, self._settlement(lease, status, text)))

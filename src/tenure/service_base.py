@@ -32,6 +32,10 @@ OnLost = Literal["cancel", "continue"]
 logger = logging.getLogger("tenure")
 
 RELEASED: Final[Mapping[str, Any]] = MappingProxyType({"released": True})
+OTHER_LOOP: Final = (
+    "This service belongs to another event loop, the first that used it. Make one service for each loop, inside the "
+    "coroutine that the loop runs."
+)
 OWNER_LABEL_LIMIT: Final = 256
 LIST_LIMIT: Final = 10_000
 LOST_FAIL_LIMIT_S: Final = 1.0

@@ -6,7 +6,7 @@ suspended; authority over a lease is the database's alone, and what is computed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 MARGIN_SHARE = 0.05
 MARGIN_CAP_S = 1.0
@@ -38,7 +38,7 @@ class TrustWindow:
 
     def renewed(self, sent_boot_s: float) -> TrustWindow:
         """Give the window after a renewal sent at that instant; an older one changes nothing."""
-        return replace(self, sent_boot_s=max(self.sent_boot_s, sent_boot_s))
+        return TrustWindow(self.lease_s, max(self.sent_boot_s, sent_boot_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,16 +84,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_afresh)
 
 
-@contextmanager
-def limited(socket_fd: int, limit_s: float) -> Generator[Limit]:
+class limited:  # noqa: N801 - used as a function
     """Bound a blocking call on that socket, within a tenth of a second."""
-    watchman = _watchman
-    limit = Limit(os.dup(socket_fd), time.monotonic() + limit_s)
-    watchman.watch(limit)
-    try:
-        yield limit
-    finally:
-        watchman.forget(limit)
+
+    __slots__ = ("_limit", "_watchman")
+
+    def __init__(self, socket_fd: int, limit_s: float) -> None:
+        self._watchman = _watchman
+        self._limit = Limit(os.dup(socket_fd), time.monotonic() + limit_s)
+        self._watchman.watch(self._limit)
+
+    def __enter__(self) -> Limit:
+        return self._limit
+
+    def __exit__(self, *_: object) -> None:
+        self._watchman.forget(self._limit)
 
 
 @contextmanager

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 from tenure.errors import DatabaseProblem, JobDatabaseError
@@ -61,6 +65,24 @@ def unreachable(message: str, *, may_have_changed: bool = False) -> JobDatabaseE
 def busy(message: str) -> JobDatabaseError:
     """Give the error for a pool that has no connection to spare."""
     return JobDatabaseError(DatabaseProblem.BUSY, message, transient=True)
+
+
+class Refusals:
+    """Let callers who waited while another one was refused share its answer, rather than be refused one by one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, JobDatabaseError] | None = None
+
+    @contextmanager
+    def shared_since(self, came_s: float) -> Generator[None]:
+        """Raise what was met since that instant of the monotonic clock; else go on, and note what is met now."""
+        if self._last and self._last[0] >= came_s:
+            raise copy(self._last[1])
+        try:
+            yield
+        except JobDatabaseError as error:
+            self._last = time.monotonic(), copy(error)
+            raise
 
 
 def one_line(message: str) -> str:

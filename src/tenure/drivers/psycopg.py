@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from tenure.drivers import Administrator, Rows
+from tenure.drivers.channels import TRAITS, Channel, Channels, Traits, complaint_of, socket_of
 from tenure.drivers.limits import Limit, limited, limited_on_loop
-from tenure.drivers.problems import Complaint, busy, problem, unreachable
+from tenure.drivers.problems import Complaint, Refusals, busy, problem, unreachable
 from tenure.drivers.recipes import CONNECT_LIMIT_S, Recipe, check_conninfo, resolved
 from tenure.operations import Call
 from tenure.statements import Table
@@ -29,46 +29,6 @@ POOL_SIZE = 10
 CLOSE_LIMIT_S = 1.0
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_TRAITS = "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')"
-_NEVER_SENT = "22000"  # the driver itself refused a value
-
-
-@dataclass(frozen=True, slots=True)
-class _Traits:
-    """Say how statements must be sent over one connection.
-
-    Behind a pooler (the server's pid is not the one we were told at login) a statement that was prepared may be
-    looked for on another server connection, so nothing is prepared. Where the database's default isolation is above
-    READ COMMITTED, each statement brings its own transaction, in the same round trip.
-    """
-
-    prepare: bool | None
-    wraps: bool
-
-    @classmethod
-    def read(cls, connection: psycopg.BaseConnection[Any], row: tuple[Any, ...]) -> _Traits:
-        server_pid, isolation = row
-        pooled = server_pid != connection.info.backend_pid
-        return cls(prepare=False if pooled else None, wraps=isolation not in ("read committed", "read uncommitted"))
-
-
-def _socket_of(connection: psycopg.BaseConnection[Any]) -> int:
-    try:
-        return connection.fileno()
-    except psycopg.Error as error:
-        raise unreachable(str(error)) from None
-
-
-def _complaint(
-    error: psycopg.Error, connection: psycopg.BaseConnection[Any], limit: Limit, limit_s: float
-) -> Complaint:
-    if limit.fired:
-        return Complaint(None, f"there was no answer within {limit_s:g} s", may_have_changed=True)
-    if connection.closed or (error.sqlstate is None and isinstance(error, psycopg.OperationalError)):
-        return Complaint(None, str(error), may_have_changed=True)
-    if error.sqlstate is None:
-        return Complaint(_NEVER_SENT, str(error))
-    return Complaint(error.sqlstate, error.diag.message_primary or "no message", connection.info.user)
 
 
 def _administrator(recipe: Recipe, table: Table) -> Administrator:
@@ -106,16 +66,21 @@ class PsycopgDriver:
         self._conninfo = database if isinstance(database, str) else ""
         self._pool = self._given
         self._opening = threading.Lock()
+        self._refusals = Refusals()
         self._table = table
-        self._traits: WeakKeyDictionary[psycopg.Connection[Any], _Traits] = WeakKeyDictionary()
+        self._channels: Channels[psycopg.Connection[Any], psycopg.RawCursor[Any]] = Channels()
 
     def fetch(self, call: Call, *, limit_s: float, fresh: bool = False) -> Rows:
         """Send a call and give its rows; see `Driver`."""
-        with self._connection(limit_s, fresh) as connection, limited(_socket_of(connection), limit_s) as limit:
-            try:
-                return self._execute(connection, call)
-            except psycopg.Error as error:
-                raise problem(_complaint(error, connection, limit, limit_s), self._table) from None
+        pool, connection = self._take(limit_s, fresh)
+        try:
+            with limited(socket_of(connection), limit_s) as limit:
+                try:
+                    return self._execute(connection, call)
+                except psycopg.Error as error:
+                    raise problem(complaint_of(error, connection, limit, limit_s), self._table) from None
+        finally:
+            connection.close() if pool is None else pool.putconn(connection)
 
     def administrator(self) -> Administrator:
         """Give what opens a connection for schema work."""
@@ -143,26 +108,25 @@ class PsycopgDriver:
             conninfo() if callable(conninfo) else conninfo, (keywords() if callable(keywords) else keywords) or {}
         )
 
-    @contextmanager
-    def _connection(self, limit_s: float, fresh: bool) -> Generator[psycopg.Connection[Any]]:
+    def _take(self, limit_s: float, fresh: bool) -> tuple[ConnectionPool[Any] | None, psycopg.Connection[Any]]:
+        """Give a connection, and the pool that it goes back to; one without a pool is closed after its call."""
         pool = None if fresh else self._opened_pool()
         try:
-            connection = self._connect() if pool is None else pool.getconn(timeout=limit_s / 2)
+            return pool, self._connect() if pool is None else pool.getconn(timeout=limit_s / 2)
         except PoolClosed:
-            pool, connection = None, self._connect()
+            return None, self._connect()
         except (PoolTimeout, TooManyRequests):
             self._connect().close()  # an unreachable server says so here, by its own error
             raise busy(f"No connection of the pool was free within {limit_s / 2:g} s. Raise its max_size.") from None
-        try:
-            yield connection
-        finally:
-            connection.close() if pool is None else pool.putconn(connection)
 
     def _opened_pool(self) -> ConnectionPool[Any]:
         if self._pool is None:
-            self._connect().close()  # the pool would retry in silence where this says at once what is wrong
+            came_s = time.monotonic()
             with self._opening:
-                self._pool = self._pool or self._open_pool()
+                if self._pool is None:
+                    with self._refusals.shared_since(came_s):
+                        self._connect().close()  # the pool would retry in silence where this says what is wrong
+                    self._pool = self._open_pool()
         return self._pool
 
     def _open_pool(self) -> ConnectionPool[Any]:
@@ -182,19 +146,24 @@ class PsycopgDriver:
         if not autocommit:
             connection.autocommit = True
         try:
-            traits = self._traits.get(connection) or self._read_traits(connection)
-            cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-            with self._transaction(connection) if traits.wraps else nullcontext():
-                cursor.execute(call.query.text, call.parameters, prepare=traits.prepare)
+            channel = self._channels.get(connection) or self._open_channel(connection)
+            cursor = channel.cursor(call.query.name)
+            if channel.traits.wraps:
+                with self._transaction(connection):
+                    cursor.execute(call.query.text, call.parameters, prepare=channel.traits.prepare)
+            else:
+                cursor.execute(call.query.text, call.parameters, prepare=channel.traits.prepare)
             return cursor.fetchall()
         finally:
             if not autocommit and not connection.closed:
                 connection.autocommit = False
 
-    def _read_traits(self, connection: psycopg.Connection[Any]) -> _Traits:
-        cursor = psycopg.RawCursor(connection, row_factory=tuple_row).execute(_TRAITS, prepare=False)
-        traits = self._traits[connection] = _Traits.read(connection, cursor.fetchall()[0])
-        return traits
+    def _open_channel(self, connection: psycopg.Connection[Any]) -> Channel[psycopg.RawCursor[Any]]:
+        cursor = psycopg.RawCursor(connection, row_factory=tuple_row).execute(TRAITS, prepare=False)
+        traits = Traits.read(connection, cursor.fetchall()[0])
+        return self._channels.add(
+            connection, Channel(traits, lambda: psycopg.RawCursor(connection, row_factory=tuple_row))
+        )
 
     @contextmanager
     def _transaction(self, connection: psycopg.Connection[Any]) -> Generator[None]:
@@ -219,6 +188,7 @@ class AsyncPsycopgDriver:
         self._conninfo = database if isinstance(database, str) else ""
         self._pool = self._given
         self._opening = asyncio.Lock()
+        self._refusals = Refusals()
         self._table = table
         self._sender = _AsyncSender(table)
 
@@ -268,9 +238,12 @@ class AsyncPsycopgDriver:
 
     async def _opened_pool(self) -> AsyncConnectionPool[Any]:
         if self._pool is None:
-            await (await self._connect(CONNECT_LIMIT_S)).close()  # as in PsycopgDriver
+            came_s = time.monotonic()
             async with self._opening:
-                self._pool = self._pool or await self._open_pool()
+                if self._pool is None:
+                    with self._refusals.shared_since(came_s):
+                        await (await self._connect(CONNECT_LIMIT_S)).close()  # as in PsycopgDriver
+                    self._pool = await self._open_pool()
         return self._pool
 
     async def _open_pool(self) -> AsyncConnectionPool[Any]:
@@ -316,33 +289,38 @@ class _AsyncSender:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._traits: WeakKeyDictionary[psycopg.AsyncConnection[Any], _Traits] = WeakKeyDictionary()
+        self._channels: Channels[psycopg.AsyncConnection[Any], psycopg.AsyncRawCursor[Any]] = Channels()
 
     async def fetch(self, connection: psycopg.AsyncConnection[Any], call: Call, limit_s: float) -> Rows:
-        with limited_on_loop(_socket_of(connection), limit_s) as limit:
+        with limited_on_loop(socket_of(connection), limit_s) as limit:
             try:
                 return await self._execute(connection, call)
             except psycopg.Error as error:
-                raise problem(_complaint(error, connection, limit, limit_s), self._table) from None
+                raise problem(complaint_of(error, connection, limit, limit_s), self._table) from None
 
     async def _execute(self, connection: psycopg.AsyncConnection[Any], call: Call) -> Rows:
         autocommit = connection.autocommit
         if not autocommit:
             await connection.set_autocommit(True)
         try:
-            traits = self._traits.get(connection) or await self._read_traits(connection)
-            cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
-            async with self._transaction(connection) if traits.wraps else nullcontext():
-                await cursor.execute(call.query.text, call.parameters, prepare=traits.prepare)
+            channel = self._channels.get(connection) or await self._open_channel(connection)
+            cursor = channel.cursor(call.query.name)
+            if channel.traits.wraps:
+                async with self._transaction(connection):
+                    await cursor.execute(call.query.text, call.parameters, prepare=channel.traits.prepare)
+            else:
+                await cursor.execute(call.query.text, call.parameters, prepare=channel.traits.prepare)
             return await cursor.fetchall()
         finally:
             if not autocommit and not connection.closed:
                 await connection.set_autocommit(False)
 
-    async def _read_traits(self, connection: psycopg.AsyncConnection[Any]) -> _Traits:
-        cursor = await psycopg.AsyncRawCursor(connection, row_factory=tuple_row).execute(_TRAITS, prepare=False)
-        traits = self._traits[connection] = _Traits.read(connection, (await cursor.fetchall())[0])
-        return traits
+    async def _open_channel(self, connection: psycopg.AsyncConnection[Any]) -> Channel[psycopg.AsyncRawCursor[Any]]:
+        cursor = await psycopg.AsyncRawCursor(connection, row_factory=tuple_row).execute(TRAITS, prepare=False)
+        traits = Traits.read(connection, (await cursor.fetchall())[0])
+        return self._channels.add(
+            connection, Channel(traits, lambda: psycopg.AsyncRawCursor(connection, row_factory=tuple_row))
+        )
 
     @asynccontextmanager
     async def _transaction(self, connection: psycopg.AsyncConnection[Any]) -> AsyncGenerator[None]:
