@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from tenure.errors import DatabaseProblem, JobDatabaseError
+from tenure.errors import DatabaseProblem, JobDatabaseError, LostJobLeaseError
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobLease, JobNotAcquired, LostReason, NotAcquiredReason
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
 from tenure.records import JobRun, instant, instant_or_none, read_run
@@ -159,6 +159,11 @@ class Settled:
     status: JobSchedulerStatus
     refused: LostReason | None
     already: bool = False
+
+    def raise_if_refused(self) -> None:
+        """Raise `LostJobLeaseError` when the row was not ours any more, nor says what we wanted (C6.5)."""
+        if self.refused is not None and not self.already:
+            raise LostJobLeaseError(self.refused)
 
 
 def settlement(

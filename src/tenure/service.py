@@ -30,7 +30,6 @@ from tenure.service_base import (
     held,
     logger,
     needs_success,
-    raise_if_refused,
 )
 
 T = TypeVar("T")
@@ -47,8 +46,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
     pool that is given is never closed here. Nothing is sent before the first call. Threads may share a service; a
     forked child may use it too, unless it was given a pool.
 
-    Errors of every method: `JobDatabaseError`, naming the mend and whether the database may have changed, and
-    `JobServiceStateError` for a service that is closed.
+    Every method may raise `JobDatabaseError`, which says whether the database may have changed.
     """
 
     def __enter__(self) -> Self:
@@ -66,8 +64,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
     def migrate(self) -> list[str]:
         """Apply the migrations that are missing, in one transaction, and give their names (C9.1).
 
-        Applying twice is harmless, and so are two nodes at once. Needs a role that may create; nothing is changed on
-        error.
+        Applying twice is harmless, and so are two nodes at once. Needs a role that may create.
         """
         self._check_open()
         return schema.apply(self._driver.administrator(), self._table)
@@ -196,7 +193,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
             settled = self._settle(lease, self._settlement(lease, _SUCCESS, None))
         except JobDatabaseError as problem:
             raise OutcomeNotRecordedError(value) from problem
-        raise_if_refused(settled)
+        settled.raise_if_refused()
 
 
 class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
@@ -399,6 +396,6 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
             settled = finished.result()
         except JobDatabaseError as problem:
             raise OutcomeNotRecordedError(value) from problem
-        raise_if_refused(settled)
+        settled.raise_if_refused()
         if finished.interruption:
             raise finished.interruption

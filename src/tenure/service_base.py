@@ -16,7 +16,7 @@ from tenure import operations
 from tenure.clock import boot_s
 from tenure.data import clean_text, describe_error, encode_data
 from tenure.drivers import AsyncDriver, Driver
-from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError, LostJobLeaseError
+from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError
 from tenure.identity import storable_text
 from tenure.keeper import Keeper
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease, JobLease, LostReason
@@ -225,12 +225,6 @@ def failure_to_record(lease: JobExecutionLease, error: BaseException) -> tuple[s
 def needs_success(lease: JobExecutionLease) -> bool:
     """Say whether SUCCESS is still to be recorded: not if the callback settled the run itself."""
     return lease.hold is None or lease.hold.settled is None
-
-
-def raise_if_refused(settled: Settled) -> None:
-    """Raise `LostJobLeaseError` when the row was no longer ours, and does not say what we wanted either (C6.5)."""
-    if settled.refused is not None and not settled.already:
-        raise LostJobLeaseError(settled.refused)
 
 
 def check_lease(lease: JobLease) -> None:

@@ -53,7 +53,7 @@ class _Verbs(click.Group):
     epilog="""\b
 Exit codes:
     0  done
-    1  no such run, or the schema has faults
+    1  no such run, the schema has faults, or the demo saw a double or a loss
     2  the command line or an option is wrong
    69  the database cannot be reached, is busy, or refused
    74  an outcome could not be recorded, or the output not written
