@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	$(BIN)/tenure demo
 
 test: $(VENV)/.dev
-	$(PYTEST) $(PYTEST_OPTIONS) $(TESTS)
+	$(PYTEST) -n auto --maxprocesses 4 $(PYTEST_OPTIONS) $(TESTS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
