@@ -53,11 +53,11 @@ class _Kept:
     def patience_s(self) -> float:
         """Say how long the next round may be put off for this lease's sake after one that failed."""
         remaining_s = self.hold.remaining_s()
-        return ROUND_LIMIT_S if remaining_s <= 0 else max(remaining_s / 4, 0.05)
+        return ROUND_LIMIT_S if remaining_s <= 0 else min(max(remaining_s / 4, 0.05), ROUND_LIMIT_S)
 
     def give_up_at(self, now_boot_s: float) -> float:
         """Say until when a hanging round may wait for this lease's sake: another try must fit before its deadline."""
-        if self.hold.look():
+        if self.hold.look() or self.hold.guest:
             return now_boot_s + ROUND_LIMIT_S
         start_s = max(now_boot_s, self.due_boot_s)
         return start_s + max(self.hold.window.remaining_s(start_s) / 2, PATIENCE_S)
@@ -293,8 +293,8 @@ class Keeper:
     def _end(self, kept: _Kept, verdict: str) -> None:
         """Stop renewing a run that is no longer running under our token; that it was settled is no loss (C5.8)."""
         self.let_go(kept.lease)
-        if verdict == JobSchedulerStatus.SUCCESS:
-            kept.hold.was_settled(JobSchedulerStatus.SUCCESS)
+        if verdict in (JobSchedulerStatus.SUCCESS, kept.hold.guest):
+            kept.hold.was_settled(JobSchedulerStatus(verdict))
         elif not (kept.hold.settling or kept.hold.settled):
             reason = lost_reason(verdict)
             logger.warning("The lease of run %s is lost: %s.", kept.lease.id, reason.value)

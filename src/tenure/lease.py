@@ -6,16 +6,20 @@ lease while it holds it (until when it may be trusted, whether it was lost, whet
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 from tenure.errors import LostJobLeaseError
 from tenure.options import JobSchedulerStatus
 from tenure.trust import TrustWindow
+
+if TYPE_CHECKING:
+    import psycopg
 
 T = TypeVar("T")
 
@@ -56,7 +60,18 @@ class Hold:
     exact), one that was settled stays settled, so that any thread may look without a lock.
     """
 
-    __slots__ = ("__weakref__", "_clock", "heartbeat_s", "lost_reason", "on_change", "settled", "settling", "window")
+    __slots__ = (
+        "__weakref__",
+        "_clock",
+        "guard",
+        "guest",
+        "heartbeat_s",
+        "lost_reason",
+        "on_change",
+        "settled",
+        "settling",
+        "window",
+    )
 
     def __init__(self, window: TrustWindow, heartbeat_s: float, clock: Callable[[], float]) -> None:
         self.window = window
@@ -64,18 +79,22 @@ class Hold:
         self.lost_reason: LostReason | None = None
         self.settling = False
         self.settled: JobSchedulerStatus | None = None
+        self.guest: JobSchedulerStatus | None = None
+        """What a caller's transaction, whose end is not known yet, has recorded (C5.7)."""
+        self.guard: Callable[[Any], Any] | None = None
         self.on_change: Callable[[], None] | None = None
         self._clock = clock
 
     def look(self) -> LostReason | None:
         """Say whether and why the lease is lost, by what is known now; no thread has to run for it."""
-        if self.lost_reason is None and self.settled is None and self.window.is_over(self._clock()):
+        if not (self.lost_reason or self.settled or self.guest) and self.window.is_over(self._clock()):
             self.lost_reason = LostReason.UNREACHABLE if self.heartbeat_s else LostReason.EXPIRED
         return self.lost_reason
 
     def renewed(self, sent_boot_s: float) -> None:
         """Take note of a renewal that succeeded; one that came after the deadline does not bring the lease back."""
         if self.look() is None:
+            self.guest = None  # the row could be renewed: that transaction was rolled back
             self.window = self.window.renewed(sent_boot_s)
 
     def rejected(self, reason: LostReason) -> None:
@@ -90,7 +109,9 @@ class Hold:
         self.settled = status
 
     def remaining_s(self) -> float:
-        """Give the seconds until the local deadline."""
+        """Give the seconds until the local deadline; none while a caller's transaction holds the row."""
+        if self.guest:
+            return math.inf
         return self.window.remaining_s(self._clock())
 
 
@@ -206,6 +227,25 @@ class JobExecutionLease(_WonLease):
         """
         if reason := self.lost:
             raise LostJobLeaseError(reason)
+
+    @overload
+    def guard(self, connection: psycopg.Connection[Any]) -> None: ...
+    @overload
+    def guard(self, connection: psycopg.AsyncConnection[Any]) -> Awaitable[None]: ...
+    @overload
+    def guard(self, connection: Any) -> Any: ...
+    def guard(self, connection: Any) -> Any:
+        """Keep the run ours until the caller's transaction ends, expired or not (C7.3).
+
+        `connection` is one of psycopg, asyncpg, SQLAlchemy (a session, too) or Django, with a transaction open; await
+        the call if it is an async one. Our own renewals are not blocked. Nothing is committed, rolled back or set.
+
+        Raises `LostJobLeaseError` if the run is not ours any more, `JobServiceStateError` outside a transaction, where
+        it would guard nothing, and otherwise whatever the connection's own driver raises.
+        """
+        assert self._hold is not None
+        assert self._hold.guard is not None, "a callback's lease can guard"
+        return self._hold.guard(connection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -30,6 +31,7 @@ COMPLETE_LIMIT_S = 10.0
 LATE_LIMIT_S = 2.0
 """How long SUCCESS is tried at least, when the callback returned after the local deadline or close to it (C6.5)."""
 FAIL_LIMIT_S = 5.0
+GUEST_LOOKS = 3
 """How long FAIL is tried (C6.3)."""
 
 
@@ -177,6 +179,49 @@ def settlement(
         return Settled(status, None if already and this.uncertain else _why_refused(rows), already)
 
     return Attempt(call, conclude, until_boot_s=until_boot_s, insists=True)
+
+
+def guarding(statements: Statements, lease: JobLease) -> Call:
+    """Guard a run in a caller's transaction (C7.3)."""
+    return Call.of(statements.guard, id=lease.id, owner_token=lease.owner_token)
+
+
+def guest_settlement(statements: Statements, lease: JobLease, status: JobSchedulerStatus, data: str | None) -> Call:
+    """Record how a run ended in a caller's transaction (C7.2)."""
+    return Call.of(statements.settle, id=lease.id, owner_token=lease.owner_token, status=status.value, data=data)
+
+
+def why_refused(rows: Sequence[Row]) -> LostReason | None:
+    """Read the answer to a statement that went along in a caller's transaction."""
+    verdict = rows[0][0] if rows else "gone"
+    return None if verdict == "done" else lost_reason(verdict)
+
+
+class GuestEnd(StrEnum):
+    """Say what became of a run that was settled in a caller's transaction."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    OPEN = "open"
+    LOST = "lost"
+
+
+def look_after_guest(statements: Statements, lease: JobLease, *, now_boot_s: float) -> Attempt[GuestEnd]:
+    """Learn how the caller's transaction ended (C7.2).
+
+    A row that is locked is looked at again for a moment: it may be a renewal of our own that was under way.
+    """
+    call = Call.of(statements.look_after_guest, id=lease.id, owner_token=lease.owner_token)
+    looks = iter(range(GUEST_LOOKS))
+
+    def conclude(rows: Sequence[Row], _this: Try) -> GuestEnd:
+        verdict = rows[0][0] if rows else "gone"
+        if verdict == "locked" and next(looks, None) is not None:
+            raise _looked_too_early()
+        ends = {"RUNNING": GuestEnd.ROLLED_BACK, "locked": GuestEnd.OPEN, "taken": GuestEnd.LOST, "gone": GuestEnd.LOST}
+        return ends.get(verdict, GuestEnd.COMMITTED)
+
+    return Attempt(call, conclude, until_boot_s=now_boot_s + COMPLETE_LIMIT_S, insists=True, backoff=Backoff(0.02, 0.1))
 
 
 def disownment(statements: Statements, owner_token: UUID, data: str) -> Call:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeVar
 from uuid import UUID, uuid4
 
-from tenure import schema
+from tenure import operations, schema
 from tenure.callbacks import awaited_call, blocking_call
 from tenure.clock import boot_s
 from tenure.data import encode_data
@@ -23,19 +23,21 @@ from tenure.records import JobRun
 from tenure.service_base import (
     OTHER_LOOP,
     RELEASED,
+    ROLLED_BACK,
     OnLost,
     ServiceBase,
     check_on_lost,
     failure_to_record,
-    held,
     logger,
     needs_success,
+    rows_async,
 )
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 Status = JobSchedulerStatus
+Data = Mapping[str, Any] | None
 _SUCCESS, _FAIL = Status.SUCCESS, Status.FAIL
 
 
@@ -93,20 +95,22 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         refused = self._perform(self._renewal(lease, sent_boot_s))
         return self._note_renewal(lease, refused, sent_boot_s)
 
-    def complete(self, lease: JobLease, data: Mapping[str, Any] | None = None) -> bool:
+    def complete(self, lease: JobLease, data: Data = None, *, connection: Any = None) -> bool:
         """Record SUCCESS, for ever; `True` once, `False` when ownership is gone (C6.1).
 
-        `data` is a JSON object of at most 1 MiB; anything else raises `InvalidJobDataError` before any SQL.
+        `data` is a JSON object of at most 1 MiB; anything else raises `InvalidJobDataError` before any SQL. With
+        `connection=` it becomes part of that connection's open transaction, to commit or roll back with the caller's
+        rows, and `LostJobLeaseError` is raised instead of saying `False` (C7.2).
         """
-        return self._settle_by_hand(lease, _SUCCESS, data)
+        return self._settle_by_hand(lease, _SUCCESS, data, connection)
 
-    def fail(self, lease: JobLease, data: Mapping[str, Any] | None = None) -> bool:
+    def fail(self, lease: JobLease, data: Data = None, *, connection: Any = None) -> bool:
         """Record FAIL, which frees the run for another attempt; as `complete` otherwise (C6.1)."""
-        return self._settle_by_hand(lease, _FAIL, data)
+        return self._settle_by_hand(lease, _FAIL, data, connection)
 
-    def release(self, lease: JobLease, data: Mapping[str, Any] | None = RELEASED) -> bool:
+    def release(self, lease: JobLease, data: Data = RELEASED, *, connection: Any = None) -> bool:
         """Give the run back for another attempt: `fail` under a kinder name (C6.1)."""
-        return self.fail(lease, data)
+        return self.fail(lease, data, connection=connection)
 
     def run_exclusive(
         self,
@@ -127,7 +131,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         won = self.acquire(options)
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
-        lease, hold = held(won)
+        lease, hold = self._held(won)
         keeper = self._keeper
         try:
             keeper.keep(lease, hold)
@@ -166,7 +170,12 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
                 pause_s = attempt.pause_after(error, boot_s(), random.random())
             time.sleep(pause_s)
 
-    def _settle_by_hand(self, lease: JobLease, status: Status, data: Mapping[str, Any] | None) -> bool:
+    def _settle_by_hand(self, lease: JobLease, status: Status, data: Data, connection: Any) -> bool:
+        if connection is not None:
+            guest, call = self._guest_call(lease, status, data, connection)
+            if guest.is_async:
+                raise TypeError("JobSchedulerService needs a blocking connection. Use AsyncJobSchedulerService.")
+            return self._note_guest(lease, status, guest.rows(call))
         text = encode_data(data)
         self._check_process()
         return self._settle(lease, self._settlement(lease, status, text)).refused is None
@@ -177,10 +186,25 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
             self._note_settled(lease, settled)
             return settled
 
+    def _guest_holds(self, lease: JobExecutionLease) -> bool:
+        """Say whether a caller's transaction has settled the run, or still may (C7.2)."""
+        if lease.hold is None or lease.hold.guest is None:
+            return False
+        end = self._perform(operations.look_after_guest(self._statements, lease, now_boot_s=boot_s()))
+        return self._note_guest_end(lease.hold, end)
+
+    def _settle_or_follow_guest(self, lease: JobExecutionLease, value: Any) -> Settled:
+        if lease.hold is None or lease.hold.guest is None:
+            return self._settle(lease, self._settlement(lease, _SUCCESS, None))
+        if self._guest_holds(lease):
+            return Settled(_SUCCESS, None)
+        self._settle(lease, self._settlement(lease, _FAIL, encode_data(ROLLED_BACK)))
+        raise OutcomeNotRecordedError(value)
+
     def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> None:
         """Record FAIL if the row is ours; whatever happens here, the callback's own exception comes out (C6.3)."""
         try:
-            if (found := failure_to_record(lease, error)) is None:
+            if (found := failure_to_record(lease, error)) is None or self._guest_holds(lease):
                 return
             self._settle(lease, self._settlement(lease, _FAIL, *found))
         except Exception as problem:  # noqa: BLE001 - it must not mask the callback's own exception
@@ -190,7 +214,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         if not needs_success(lease):
             return
         try:
-            settled = self._settle(lease, self._settlement(lease, _SUCCESS, None))
+            settled = self._settle_or_follow_guest(lease, value)
         except JobDatabaseError as problem:
             raise OutcomeNotRecordedError(value) from problem
         settled.raise_if_refused()
@@ -253,17 +277,17 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         refused = await self._uncut(self._renewal(lease, sent_boot_s))
         return self._note_renewal(lease, refused, sent_boot_s)
 
-    async def complete(self, lease: JobLease, data: Mapping[str, Any] | None = None) -> bool:
+    async def complete(self, lease: JobLease, data: Data = None, *, connection: Any = None) -> bool:
         """Record SUCCESS, for ever; as the blocking `complete` (C6.1)."""
-        return await self._settle_by_hand(lease, _SUCCESS, data)
+        return await self._settle_by_hand(lease, _SUCCESS, data, connection)
 
-    async def fail(self, lease: JobLease, data: Mapping[str, Any] | None = None) -> bool:
+    async def fail(self, lease: JobLease, data: Data = None, *, connection: Any = None) -> bool:
         """Record FAIL, which frees the run for another attempt; as the blocking `fail` (C6.1)."""
-        return await self._settle_by_hand(lease, _FAIL, data)
+        return await self._settle_by_hand(lease, _FAIL, data, connection)
 
-    async def release(self, lease: JobLease, data: Mapping[str, Any] | None = RELEASED) -> bool:
+    async def release(self, lease: JobLease, data: Data = RELEASED, *, connection: Any = None) -> bool:
         """Give the run back for another attempt: `fail` under a kinder name (C6.1)."""
-        return await self.fail(lease, data)
+        return await self.fail(lease, data, connection=connection)
 
     async def run_exclusive(
         self,
@@ -283,7 +307,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         won = await self.acquire(options)
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
-        lease, hold = held(won)
+        lease, hold = self._held(won)
         keeper = self._keeper
         watch = LossWatch(hold, self._check_loop(), cancels=on_lost == "cancel")
         try:
@@ -361,7 +385,10 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         except BaseException:  # noqa: BLE001 - the caller's cancellation comes out, nothing else
             self._keeper.disown(owner_token)
 
-    async def _settle_by_hand(self, lease: JobLease, status: Status, data: Mapping[str, Any] | None) -> bool:
+    async def _settle_by_hand(self, lease: JobLease, status: Status, data: Data, connection: Any) -> bool:
+        if connection is not None:
+            guest, call = self._guest_call(lease, status, data, connection)
+            return self._note_guest(lease, status, await rows_async(guest, call))
         text = encode_data(data)
         self._check_process()
         finished = await to_its_end(self._settle(lease, self._settlement(lease, status, text)))
@@ -373,6 +400,21 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
             self._note_settled(lease, settled)
             return settled
 
+    async def _guest_holds(self, lease: JobExecutionLease) -> bool:
+        """Say whether a caller's transaction has settled the run, or still may (C7.2)."""
+        if lease.hold is None or lease.hold.guest is None:
+            return False
+        end = await self._perform(operations.look_after_guest(self._statements, lease, now_boot_s=boot_s()))
+        return self._note_guest_end(lease.hold, end)
+
+    async def _settle_or_follow_guest(self, lease: JobExecutionLease, value: Any) -> Settled:
+        if lease.hold is None or lease.hold.guest is None:
+            return await self._settle(lease, self._settlement(lease, _SUCCESS, None))
+        if await self._guest_holds(lease):
+            return Settled(_SUCCESS, None)
+        await self._settle(lease, self._settlement(lease, _FAIL, encode_data(ROLLED_BACK)))
+        raise OutcomeNotRecordedError(value)
+
     async def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> BaseException | None:
         """Record FAIL if the row is ours, and give the cancellation that came meanwhile.
 
@@ -380,7 +422,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         """
         finished: Finished[Settled] | None = None
         try:
-            if (found := failure_to_record(lease, error)) is None:
+            if (found := failure_to_record(lease, error)) is None or await self._guest_holds(lease):
                 return None
             finished = await to_its_end(self._settle(lease, self._settlement(lease, _FAIL, *found)))
             finished.result()
@@ -391,7 +433,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
     async def _record_success(self, lease: JobExecutionLease, value: Any) -> None:
         if not needs_success(lease):
             return
-        finished = await to_its_end(self._settle(lease, self._settlement(lease, _SUCCESS, None)))
+        finished = await to_its_end(self._settle_or_follow_guest(lease, value))
         try:
             settled = finished.result()
         except JobDatabaseError as problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -15,12 +15,13 @@ from weakref import WeakSet, WeakValueDictionary
 from tenure import operations
 from tenure.clock import boot_s
 from tenure.data import clean_text, describe_error, encode_data
-from tenure.drivers import AsyncDriver, Driver
-from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError
+from tenure.drivers import AsyncDriver, Driver, Rows
+from tenure.drivers.guests import Guest, OutsideTransactionError, guest_of
+from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError, LostJobLeaseError
 from tenure.identity import storable_text
 from tenure.keeper import Keeper
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease, JobLease, LostReason
-from tenure.operations import Attempt, Settled
+from tenure.operations import Attempt, Call, GuestEnd, Settled
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
 from tenure.records import JobRun
 from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, Statements, Table
@@ -32,6 +33,13 @@ OnLost = Literal["cancel", "continue"]
 logger = logging.getLogger("tenure")
 
 RELEASED: Final[Mapping[str, Any]] = MappingProxyType({"released": True})
+OUTSIDE_TRANSACTION: Final = (
+    "The connection has no transaction open, so nothing would be done together. Open one first (BEGIN, or the "
+    "transaction block of your driver), and pass the connection inside it."
+)
+ROLLED_BACK: Final[Mapping[str, Any]] = MappingProxyType(
+    {"error": "the transaction that completed the run was rolled back"}
+)
 OTHER_LOOP: Final = (
     "This service belongs to another event loop, the first that used it. Make one service for each loop, inside the "
     "coroutine that the loop runs."
@@ -174,6 +182,43 @@ class ServiceBase(Generic[D, B]):
             self._keeper.disown(owner_token)
         return result
 
+    def _guest_call(
+        self, lease: JobLease, status: JobSchedulerStatus, data: Mapping[str, Any] | None, connection: object
+    ) -> tuple[Guest, Call]:
+        """Give what records an outcome in a caller's transaction (C7.2)."""
+        text = encode_data(data)
+        check_lease(lease)
+        self._check_process()
+        return open_guest(connection), operations.guest_settlement(self._statements, lease, status, text)
+
+    def _note_guest(self, lease: JobLease, status: JobSchedulerStatus, rows: Rows) -> bool:
+        """Take note that a caller's transaction records the outcome; raise if the row was not ours (C6.1)."""
+        if reason := operations.why_refused(rows):
+            self._note_refusal(lease, reason)
+            raise LostJobLeaseError(reason)
+        if hold := self._hold_of(lease):
+            hold.guest = status
+        return True
+
+    def _note_guest_end(self, hold: Hold, end: GuestEnd) -> bool:
+        """Take note of how a caller's transaction ended; `False` says that it was rolled back and the row is ours."""
+        status, hold.guest = hold.guest, None
+        if end is GuestEnd.LOST:
+            hold.rejected(LostReason.TAKEN_OVER)
+            raise LostJobLeaseError(LostReason.TAKEN_OVER)
+        if end is GuestEnd.ROLLED_BACK:
+            return False
+        if status is not None:
+            hold.was_settled(status)
+        return True
+
+    def _held(self, won: JobAcquired) -> tuple[JobExecutionLease, Hold]:
+        """Give the lease for a callback, and what is known about it."""
+        lease, hold = JobExecutionLease.of(won), won.hold
+        assert hold is not None, "a lease that was won here has a hold"
+        hold.guard = lambda connection: guard(operations.guarding(self._statements, lease), hold, connection)
+        return lease, hold
+
     @contextmanager
     def _settling(self, lease: JobLease) -> Generator[None]:
         """Keep a renewal that meets the settled row from taking it for a loss (C5.8)."""
@@ -239,10 +284,41 @@ def check_on_lost(on_lost: str) -> None:
         raise ValueError(f"on_lost must be 'cancel' or 'continue', not {on_lost!r}.")
 
 
-def held(won: JobAcquired) -> tuple[JobExecutionLease, Hold]:
-    """Give the lease for a callback, and what is known about it."""
-    assert won.hold is not None, "a lease that was won here has a hold"
-    return JobExecutionLease.of(won), won.hold
+def open_guest(connection: object) -> Guest:
+    """Choose how to send over a caller's connection, and refuse one that has no transaction open."""
+    try:
+        return guest_of(connection)
+    except OutsideTransactionError:
+        raise JobServiceStateError(OUTSIDE_TRANSACTION) from None
+
+
+def guard(call: Call, hold: Hold, connection: object) -> Awaitable[None] | None:
+    """Guard a run in a caller's transaction; give an awaitable for an async connection (C7.3)."""
+    guest = open_guest(connection)
+    if guest.is_async:
+        return _guard_async(guest, call, hold)
+    _check_guarded(guest.rows(call), hold)
+    return None
+
+
+async def _guard_async(guest: Guest, call: Call, hold: Hold) -> None:
+    _check_guarded(await rows_async(guest, call), hold)
+
+
+async def rows_async(guest: Guest, call: Call) -> Rows:
+    """Send over a caller's connection of either kind; some tell only then that no transaction is open."""
+    try:
+        return await guest.rows_async(call)
+    except OutsideTransactionError:
+        raise JobServiceStateError(OUTSIDE_TRANSACTION) from None
+
+
+def _check_guarded(rows: Rows, hold: Hold) -> None:
+    if rows and hold.guest and rows[0][0] == hold.guest.value:
+        return  # this very transaction has settled the run: nobody can take it any more
+    if reason := operations.why_refused(rows):
+        hold.rejected(reason)
+        raise LostJobLeaseError(reason)
 
 
 def _checked_label(label: str | None) -> str | None:

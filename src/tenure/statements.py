@@ -114,6 +114,8 @@ class Statements:
         self.heartbeat = self._query("heartbeat")
         self.renew = self._query("renew")
         self.settle = self._query("settle")
+        self.guard = self._query("guard")
+        self.look_after_guest = self._query("look_after_guest")
         self.disown = self._query("disown")
         self.find_run_by_id = self._query("find_run_by_id")
         self.find_run_by_key = self._query("find_run_by_key")

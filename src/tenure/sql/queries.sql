@@ -88,6 +88,31 @@ UNION ALL
 SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text) ELSE 'taken' END
 FROM ${table} WHERE "id" = CAST(:id AS uuid) AND NOT EXISTS (SELECT FROM settled)
 
+-- name: guard
+-- Sent in a caller's transaction: until that ends nobody can take the run over, and our own renewals are not blocked.
+WITH guarded AS (
+  SELECT "id" FROM ${table}
+  WHERE "id" = CAST(:id AS uuid) AND "ownerToken" = CAST(:owner_token AS uuid) AND "status" = 'RUNNING'
+  -- a takeover changes a unique column, and so conflicts with this lock; a renewal does not
+  FOR KEY SHARE
+)
+SELECT 'done' FROM guarded
+UNION ALL
+SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text) ELSE 'taken' END
+FROM ${table} WHERE "id" = CAST(:id AS uuid) AND NOT EXISTS (SELECT FROM guarded)
+
+-- name: look_after_guest
+-- Say what became of a run that was settled in a caller's transaction, without waiting for one that is still open.
+WITH free AS (
+  SELECT "id" FROM ${table}
+  WHERE "id" = CAST(:id AS uuid) AND "ownerToken" = CAST(:owner_token AS uuid) AND "status" = 'RUNNING'
+  FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT CASE WHEN "ownerToken" <> CAST(:owner_token AS uuid) THEN 'taken'
+  WHEN "status" <> 'RUNNING' THEN CAST("status" AS text)
+  WHEN EXISTS (SELECT FROM free) THEN 'RUNNING' ELSE 'locked' END
+FROM ${table} WHERE "id" = CAST(:id AS uuid)
+
 -- name: disown
 -- Free what an acquire may have won while its answer was lost.
 UPDATE ${table} SET "status" = 'FAIL', "data" = CAST(:data AS jsonb),
