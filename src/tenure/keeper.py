@@ -8,10 +8,9 @@ its callback has ended, whatever happens to the service meanwhile.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import math
 import random
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -22,17 +21,13 @@ from tenure.drivers.problems import unreachable
 from tenure.lease import Hold, JobLease
 from tenure.operations import disownment, lost_reason, renewal
 from tenure.options import JobSchedulerStatus
+from tenure.rounds import LOOK_EVERY_S, ROUND_LIMIT_S, Rounds
 from tenure.statements import Statements
-from tenure.trust import Backoff
 
 logger = logging.getLogger("tenure")
 
-LOOK_EVERY_S = 1.0
-"""Timers stand still while the host sleeps: the boot clock is looked at this often at least."""
-ROUND_LIMIT_S = 10.0
 PATIENCE_S = 0.05
 """What every round may take, whatever lease is in it."""
-IDLE_S = 10.0
 DISOWN_FOR_S = 15.0
 WARN_EVERY_S = 60.0
 TOGETHER = 0.5
@@ -90,23 +85,15 @@ class _Troubles:
         self.failures, self.said_boot_s = 0, -WARN_EVERY_S
 
 
-class Keeper:
+class Keeper(Rounds):
     """Keep leases alive. `keep`, `let_go` and `disown` may be called from any thread and never wait."""
 
     def __init__(self, connect: Callable[[float], Awaitable[Link]], statements: Statements) -> None:
-        self._connect = connect
+        super().__init__(connect, "tenure-keeper")
         self._statements = statements
-        self._lock = threading.Lock()
         self._kept: dict[JobLease, _Kept] = {}
         self._disowned: dict[UUID, _Disowned] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._wake: asyncio.Event | None = None
-        self._wakes_boot_s = 0.0
-        self._link: Link | None = None
         self._troubles = _Troubles()
-        self._backoff = Backoff()
-        self._not_before_boot_s = 0.0
-        self._closing = False
 
     def keep(self, lease: JobLease, hold: Hold) -> None:
         """Renew this lease from now on, if its heartbeat is not 0."""
@@ -132,64 +119,13 @@ class Keeper:
             self._disowned[owner_token] = _Disowned(boot_s() + DISOWN_FOR_S)
         self._rouse(0.0)
 
-    def close(self) -> None:
-        """End as soon as no lease is left to be renewed."""
-        self._closing = True
-        self._rouse(0.0, start=False)
+    def _has_work(self) -> bool:
+        return bool(self._kept or self._disowned)
 
-    def _rouse(self, by_boot_s: float, *, start: bool = True) -> None:
-        """Have the thread look at its work by that time; a signal is sent only if it would sleep longer."""
-        with self._lock:
-            if self._loop is None:
-                if start:
-                    self._start()
-            elif self._wake and by_boot_s < self._wakes_boot_s:
-                self._loop.call_soon_threadsafe(self._wake.set)
-
-    def _start(self) -> None:
-        loop, wake = asyncio.SelectorEventLoop(), asyncio.Event()
-        try:
-            threading.Thread(target=self._work, args=(loop, wake), name="tenure-keeper", daemon=True).start()
-        except RuntimeError:
-            loop.close()
-            raise
-        self._loop, self._wake, self._wakes_boot_s = loop, wake, 0.0
-
-    def _work(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(self._rounds(wake))
-
-    async def _rounds(self, wake: asyncio.Event) -> None:
-        busy_boot_s = boot_s()
-        while True:
-            if self._kept or self._disowned:
-                busy_boot_s = boot_s()
-                await self._round(wake)
-            elif self._closing or boot_s() - busy_boot_s > IDLE_S:
-                await self._drop_link()
-                if self._retired():
-                    return
-            await self._sleep(wake)
-
-    def _retired(self) -> bool:
-        """End the thread, unless work came meanwhile; under the lock, so that no lease is forgotten."""
-        with self._lock:
-            if self._kept or self._disowned:
-                return False
-            self._loop = self._wake = None
-            return True
-
-    async def _sleep(self, wake: asyncio.Event) -> None:
-        now_s = boot_s()
-        with self._lock:
-            wake.clear()
-            dues = [kept.due_boot_s for kept in self._kept.values()]
-            dues += [work.due_boot_s for work in self._disowned.values()]
-            self._wakes_boot_s = max(min([*dues, now_s + LOOK_EVERY_S]), self._not_before_boot_s)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(self._wakes_boot_s - now_s, 0.0)):
-                await wake.wait()
-        self._wakes_boot_s = 0.0
+    def _next_due_boot_s(self) -> float:
+        dues = [kept.due_boot_s for kept in self._kept.values()]
+        dues += [work.due_boot_s for work in self._disowned.values()]
+        return min(dues, default=math.inf)
 
     async def _round(self, wake: asyncio.Event) -> None:
         """Renew what is due, and what will be soon, in one statement."""
@@ -209,16 +145,15 @@ class Keeper:
             self._troubles.over()
 
     async def _talk(self, chosen: Sequence[_Kept], disowned: Sequence[UUID]) -> None:
-        if self._link is None:
-            self._link = await self._connect(ROUND_LIMIT_S)
+        link = await self._linked()
         if chosen:
             sent_s = boot_s()
             call = renewal(self._statements, [kept.lease for kept in chosen])
-            refused = await self._link.fetch(call, limit_s=ROUND_LIMIT_S)
+            refused = await link.fetch(call, limit_s=ROUND_LIMIT_S)
             self._take_note(chosen, refused, sent_s)
         for owner_token in disowned:
             call = disownment(self._statements, owner_token, DISOWNED)
-            self._looked_for(owner_token, freed=bool(await self._link.fetch(call, limit_s=ROUND_LIMIT_S)))
+            self._looked_for(owner_token, freed=bool(await link.fetch(call, limit_s=ROUND_LIMIT_S)))
 
     def _looked_for(self, owner_token: UUID, *, freed: bool) -> None:
         with self._lock:
@@ -267,12 +202,6 @@ class Keeper:
         """Let the thread of a closed service end although the database never came back."""
         if self._closing:
             self._disowned = {token: work for token, work in self._disowned.items() if boot_s() < work.until_boot_s}
-
-    async def _drop_link(self) -> None:
-        link, self._link = self._link, None
-        if link:
-            link.cut()
-            await link.close()
 
     def _take_note(self, chosen: Sequence[_Kept], refused: Rows, sent_s: float) -> None:
         verdicts: dict[int, str] = dict(refused)

@@ -224,6 +224,14 @@ def look_after_guest(statements: Statements, lease: JobLease, *, now_boot_s: flo
     return Attempt(call, conclude, until_boot_s=now_boot_s + COMPLETE_LIMIT_S, insists=True, backoff=Backoff(0.02, 0.1))
 
 
+def look(statements: Statements, waited_for: Sequence[JobAcquireOptions]) -> Call:
+    """See how runs stand; a lease of unknown length is judged by the waiter's own, the shortest if several wait."""
+    lengths: dict[str, int] = {}
+    for options in waited_for:
+        lengths[options.lock_key] = min(options.lease_ms, lengths.get(options.lock_key, options.lease_ms))
+    return Call.of(statements.look, lock_keys=list(lengths), lease_lengths_ms=list(lengths.values()))
+
+
 def disownment(statements: Statements, owner_token: UUID, data: str) -> Call:
     """Free whatever that token holds."""
     return Call.of(statements.disown, owner_token=owner_token, data=data)

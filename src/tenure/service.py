@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 from uuid import UUID, uuid4
 
-from tenure import operations, schema
+from tenure import schema
 from tenure.callbacks import awaited_call, blocking_call
 from tenure.clock import boot_s
-from tenure.data import encode_data
-from tenure.drivers import AsyncDatabase, AsyncDriver, Driver, SyncDatabase, resolve, resolve_async
-from tenure.errors import JobDatabaseError, JobServiceStateError, LostJobLeaseError, OutcomeNotRecordedError
-from tenure.interruption import Finished, Looks, LossWatch, to_its_end
-from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease, RunExclusiveResult
-from tenure.operations import Attempt, Settled
-from tenure.options import JobAcquireOptions, JobSchedulerStatus
+from tenure.errors import LostJobLeaseError
+from tenure.interruption import LossWatch, to_its_end
+from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease, NotAcquiredReason, RunExclusiveResult
+from tenure.lookout import news, news_async, seconds_of
+from tenure.options import JobAcquireOptions
 from tenure.records import JobRun
 from tenure.service_base import (
-    OTHER_LOOP,
     RELEASED,
-    ROLLED_BACK,
     OnLost,
-    ServiceBase,
     check_on_lost,
-    failure_to_record,
-    logger,
-    needs_success,
-    rows_async,
 )
+from tenure.shells import BlockingShell, Data, LoopShell, Status
 
 T = TypeVar("T")
-R = TypeVar("R")
 
-Status = JobSchedulerStatus
-Data = Mapping[str, Any] | None
 _SUCCESS, _FAIL = Status.SUCCESS, Status.FAIL
 
 
-class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
+class JobSchedulerService(BlockingShell):
     """Acquire, renew and settle runs from blocking code.
 
     `database` is a connection string or URL, a `psycopg_pool.ConnectionPool`, or nothing for libpq's environment. A
@@ -59,8 +47,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
 
     def close(self) -> None:
         """Take no more runs and close what is ours; runs under way are still renewed and settled."""
-        self._closed = True
-        self._keeper.close()
+        self._close_threads()
         self._driver.close()
 
     def migrate(self) -> list[str]:
@@ -118,6 +105,7 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         callback: Callable[[JobExecutionLease], T] | Callable[[], T],
         *,
         on_lost: OnLost = "cancel",
+        wait: timedelta | None = None,
     ) -> RunExclusiveResult[T]:
         """Run the callback if this node wins the run, renewing its lease meanwhile, and record how it ended.
 
@@ -125,10 +113,13 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         says: it sees `lease.lost`, and `lease.check()` raises (C5.6). Its own exception comes out as it is, after FAIL
         was recorded (C6.3). Raises `LostJobLeaseError` if the row was taken before SUCCESS could be recorded (C6.5),
         and `OutcomeNotRecordedError` with the result if it could not be recorded by the local deadline (C6.4).
+
+        With `wait`, a run that another node holds is waited for, and taken over if that node fails or dies; raises
+        `WaitTimeoutError`, naming the holder, when the time is up (C8.1).
         """
         call = blocking_call(callback)
         check_on_lost(on_lost)
-        won = self.acquire(options)
+        won = self.acquire(options) if wait is None else self._acquire_in_time(options, wait)
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
         lease, hold = self._held(won)
@@ -146,6 +137,15 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         self._record_success(lease, value)
         return RunExclusiveResult(True, value)
 
+    def wait(self, options: JobAcquireOptions, timeout: timedelta) -> dict[str, Any] | None:
+        """Wait until the run succeeded, here or elsewhere, and give the data that it left (C8.1).
+
+        All waiters of a service share one query a round. Raises `WaitTimeoutError`, naming the holder. Changes nothing.
+        """
+        self._check_open()
+        asked_s = seconds_of(timeout)
+        return news(self._lookout, options, until_free=False, left_s=asked_s, asked_s=asked_s).data
+
     def list_runs(self, *, code: str | None = None, status: Status | None = None, limit: int = 50) -> list[JobRun]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
@@ -156,71 +156,19 @@ class JobSchedulerService(ServiceBase[Driver, SyncDatabase]):
         self._check_open()
         return self._perform(self._lookup(run))
 
-    def _make_driver(self) -> Driver:
-        return resolve(self._database, self._table)
-
-    def _perform(self, attempt: Attempt[R]) -> R:
+    def _acquire_in_time(self, options: JobAcquireOptions, wait: timedelta) -> JobAcquireResult:
+        """Acquire a run, waiting while another node holds it; a run that is done ends the wait."""
+        asked_s = seconds_of(wait)
+        until_boot_s = boot_s() + asked_s
         while True:
-            sent_boot_s = boot_s()
-            try:
-                limit_s = attempt.limit_s(sent_boot_s)
-                rows = self._driver.fetch(attempt.call, limit_s=limit_s, fresh=attempt.failures > 0)
-                return attempt.concluded(rows, sent_boot_s)
-            except JobDatabaseError as error:
-                pause_s = attempt.pause_after(error, boot_s(), random.random())
-            time.sleep(pause_s)
-
-    def _settle_by_hand(self, lease: JobLease, status: Status, data: Data, connection: Any) -> bool:
-        if connection is not None:
-            guest, call = self._guest_call(lease, status, data, connection)
-            if guest.is_async:
-                raise TypeError("JobSchedulerService needs a blocking connection. Use AsyncJobSchedulerService.")
-            return self._note_guest(lease, status, guest.rows(call))
-        text = encode_data(data)
-        self._check_process()
-        return self._settle(lease, self._settlement(lease, status, text)).refused is None
-
-    def _settle(self, lease: JobLease, settlement: Attempt[Settled]) -> Settled:
-        with self._settling(lease):
-            settled = self._perform(settlement)
-            self._note_settled(lease, settled)
-            return settled
-
-    def _guest_holds(self, lease: JobExecutionLease) -> bool:
-        """Say whether a caller's transaction has settled the run, or still may (C7.2)."""
-        if lease.hold is None or lease.hold.guest is None:
-            return False
-        end = self._perform(operations.look_after_guest(self._statements, lease, now_boot_s=boot_s()))
-        return self._note_guest_end(lease.hold, end)
-
-    def _settle_or_follow_guest(self, lease: JobExecutionLease, value: Any) -> Settled:
-        if lease.hold is None or lease.hold.guest is None:
-            return self._settle(lease, self._settlement(lease, _SUCCESS, None))
-        if self._guest_holds(lease):
-            return Settled(_SUCCESS, None)
-        self._settle(lease, self._settlement(lease, _FAIL, encode_data(ROLLED_BACK)))
-        raise OutcomeNotRecordedError(value)
-
-    def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> None:
-        """Record FAIL if the row is ours; whatever happens here, the callback's own exception comes out (C6.3)."""
-        try:
-            if (found := failure_to_record(lease, error)) is None or self._guest_holds(lease):
-                return
-            self._settle(lease, self._settlement(lease, _FAIL, *found))
-        except Exception as problem:  # noqa: BLE001 - it must not mask the callback's own exception
-            logger.warning("The failure of run %s could not be recorded; its lease will expire: %s", lease.id, problem)
-
-    def _record_success(self, lease: JobExecutionLease, value: Any) -> None:
-        if not needs_success(lease):
-            return
-        try:
-            settled = self._settle_or_follow_guest(lease, value)
-        except JobDatabaseError as problem:
-            raise OutcomeNotRecordedError(value) from problem
-        settled.raise_if_refused()
+            result = self.acquire(options)
+            if result.acquired is True or result.reason is NotAcquiredReason.SUCCEEDED:
+                return result
+            left_s = until_boot_s - boot_s()
+            news(self._lookout, options, until_free=True, left_s=left_s, asked_s=asked_s)
 
 
-class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
+class AsyncJobSchedulerService(LoopShell):
     """Acquire, renew and settle runs from a loop; as `JobSchedulerService` otherwise.
 
     `database` is a connection string or URL, a `psycopg_pool.AsyncConnectionPool`, or nothing for libpq's environment.
@@ -229,8 +177,6 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
 
     A cancelled call ends what it had sent before it raises `CancelledError`: no connection is left busy.
     """
-
-    _looks: Looks | None = None
 
     async def __aenter__(self) -> Self:
         self._check_loop()
@@ -241,8 +187,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
 
     async def close(self) -> None:
         """Take no more runs and close what is ours; runs under way are still renewed and settled."""
-        self._closed = True
-        self._keeper.close()
+        self._close_threads()
         await self._driver.close()
 
     async def migrate(self) -> list[str]:
@@ -295,6 +240,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         callback: Callable[[JobExecutionLease], Awaitable[T]] | Callable[[], Awaitable[T]],
         *,
         on_lost: OnLost = "cancel",
+        wait: timedelta | None = None,
     ) -> RunExclusiveResult[T]:
         """Run the coroutine function if this node wins the run; as the blocking `run_exclusive`.
 
@@ -304,7 +250,7 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         """
         call = awaited_call(callback)
         check_on_lost(on_lost)
-        won = await self.acquire(options)
+        won = await (self.acquire(options) if wait is None else self._acquire_in_time(options, wait))
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
         lease, hold = self._held(won)
@@ -331,6 +277,12 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         await self._record_success(lease, value)
         return RunExclusiveResult(True, value)
 
+    async def wait(self, options: JobAcquireOptions, timeout: timedelta) -> dict[str, Any] | None:  # noqa: ASYNC109 - as the blocking one
+        """Wait until the run succeeded, and give its data; as the blocking `wait` (C8.1)."""
+        self._check_open()
+        asked_s = seconds_of(timeout)
+        return (await news_async(self._lookout, options, until_free=False, left_s=asked_s, asked_s=asked_s)).data
+
     async def list_runs(
         self, *, code: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[JobRun]:
@@ -343,101 +295,13 @@ class AsyncJobSchedulerService(ServiceBase[AsyncDriver, AsyncDatabase]):
         self._check_open()
         return await self._uncut(self._lookup(run))
 
-    def _make_driver(self) -> AsyncDriver:
-        return resolve_async(self._database, self._table)
-
-    def _start_afresh(self) -> None:
-        self._looks = None
-        super()._start_afresh()
-
-    def _check_process(self) -> None:
-        super()._check_process()
-        self._check_loop()
-
-    def _check_loop(self) -> Looks:
-        loop = asyncio.get_running_loop()
-        if self._looks is None:
-            self._looks = Looks(loop)
-        elif self._looks.loop is not loop:
-            raise JobServiceStateError(OTHER_LOOP)
-        return self._looks
-
-    async def _perform(self, attempt: Attempt[R]) -> R:
+    async def _acquire_in_time(self, options: JobAcquireOptions, wait: timedelta) -> JobAcquireResult:
+        """Acquire a run, waiting while another node holds it; a run that is done ends the wait."""
+        asked_s = seconds_of(wait)
+        until_boot_s = boot_s() + asked_s
         while True:
-            sent_boot_s = boot_s()
-            try:
-                limit_s = attempt.limit_s(sent_boot_s)
-                rows = await self._driver.fetch(attempt.call, limit_s=limit_s, fresh=attempt.failures > 0)
-                return attempt.concluded(rows, sent_boot_s)
-            except JobDatabaseError as error:
-                pause_s = attempt.pause_after(error, boot_s(), random.random())
-            await asyncio.sleep(pause_s)
-
-    async def _uncut(self, attempt: Attempt[R]) -> R:
-        return (await to_its_end(self._perform(attempt))).result_unless_interrupted()
-
-    async def _give_back(self, finished: Finished[JobAcquireResult], owner_token: UUID) -> None:
-        """Release what a cancelled acquire won; leave it to the keeper if that cannot be known or done."""
-        try:
-            won = finished.result()
-            if won.acquired is True:
-                await self._settle(won, self._settlement(won, _FAIL, encode_data(RELEASED)))
-        except BaseException:  # noqa: BLE001 - the caller's cancellation comes out, nothing else
-            self._keeper.disown(owner_token)
-
-    async def _settle_by_hand(self, lease: JobLease, status: Status, data: Data, connection: Any) -> bool:
-        if connection is not None:
-            guest, call = self._guest_call(lease, status, data, connection)
-            return self._note_guest(lease, status, await rows_async(guest, call))
-        text = encode_data(data)
-        self._check_process()
-        finished = await to_its_end(self._settle(lease, self._settlement(lease, status, text)))
-        return finished.result_unless_interrupted().refused is None
-
-    async def _settle(self, lease: JobLease, settlement: Attempt[Settled]) -> Settled:
-        with self._settling(lease):
-            settled = await self._perform(settlement)
-            self._note_settled(lease, settled)
-            return settled
-
-    async def _guest_holds(self, lease: JobExecutionLease) -> bool:
-        """Say whether a caller's transaction has settled the run, or still may (C7.2)."""
-        if lease.hold is None or lease.hold.guest is None:
-            return False
-        end = await self._perform(operations.look_after_guest(self._statements, lease, now_boot_s=boot_s()))
-        return self._note_guest_end(lease.hold, end)
-
-    async def _settle_or_follow_guest(self, lease: JobExecutionLease, value: Any) -> Settled:
-        if lease.hold is None or lease.hold.guest is None:
-            return await self._settle(lease, self._settlement(lease, _SUCCESS, None))
-        if await self._guest_holds(lease):
-            return Settled(_SUCCESS, None)
-        await self._settle(lease, self._settlement(lease, _FAIL, encode_data(ROLLED_BACK)))
-        raise OutcomeNotRecordedError(value)
-
-    async def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> BaseException | None:
-        """Record FAIL if the row is ours, and give the cancellation that came meanwhile.
-
-        Whatever happens here, the callback's own exception comes out (C6.3).
-        """
-        finished: Finished[Settled] | None = None
-        try:
-            if (found := failure_to_record(lease, error)) is None or await self._guest_holds(lease):
-                return None
-            finished = await to_its_end(self._settle(lease, self._settlement(lease, _FAIL, *found)))
-            finished.result()
-        except BaseException as problem:  # noqa: BLE001 - it must not mask the callback's own exception
-            logger.warning("The failure of run %s could not be recorded; its lease will expire: %s", lease.id, problem)
-        return finished.interruption if finished else None
-
-    async def _record_success(self, lease: JobExecutionLease, value: Any) -> None:
-        if not needs_success(lease):
-            return
-        finished = await to_its_end(self._settle_or_follow_guest(lease, value))
-        try:
-            settled = finished.result()
-        except JobDatabaseError as problem:
-            raise OutcomeNotRecordedError(value) from problem
-        settled.raise_if_refused()
-        if finished.interruption:
-            raise finished.interruption
+            result = await self.acquire(options)
+            if result.acquired is True or result.reason is NotAcquiredReason.SUCCEEDED:
+                return result
+            left_s = until_boot_s - boot_s()
+            await news_async(self._lookout, options, until_free=True, left_s=left_s, asked_s=asked_s)

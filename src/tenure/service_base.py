@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -15,12 +15,13 @@ from weakref import WeakSet, WeakValueDictionary
 from tenure import operations
 from tenure.clock import boot_s
 from tenure.data import clean_text, describe_error, encode_data
-from tenure.drivers import AsyncDriver, Driver, Rows
+from tenure.drivers import AsyncDriver, Driver, Link, Rows
 from tenure.drivers.guests import Guest, OutsideTransactionError, guest_of
 from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError, LostJobLeaseError
 from tenure.identity import storable_text
 from tenure.keeper import Keeper
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease, JobLease, LostReason
+from tenure.lookout import Lookout
 from tenure.operations import Attempt, Call, GuestEnd, Settled
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
 from tenure.records import JobRun
@@ -73,7 +74,7 @@ class ServiceBase(Generic[D, B]):
         self._forked = False
         self._holds: WeakValueDictionary[UUID, Hold] = WeakValueDictionary()
         self._driver: D = self._make_driver()
-        self._keeper = self._make_keeper()
+        self._keeper, self._lookout = self._make_threads()
         _living.add(self)
 
     def __repr__(self) -> str:
@@ -83,17 +84,27 @@ class ServiceBase(Generic[D, B]):
     def _make_driver(self) -> D:
         raise NotImplementedError
 
-    def _make_keeper(self) -> Keeper:
+    def _make_threads(self) -> tuple[Keeper, Lookout]:
+        """Make what renews and what looks; neither starts its thread before it has work."""
         driver = self._driver
-        return Keeper(lambda limit_s: driver.link(limit_s=limit_s), self._statements)
+
+        def connect(limit_s: float) -> Coroutine[Any, Any, Link]:
+            return driver.link(limit_s=limit_s)
+
+        return Keeper(connect, self._statements), Lookout(connect, self._statements)
 
     def _start_afresh(self) -> None:
         """Leave the parent its connections, its keeper and its leases; a pool that was given cannot be remade."""
-        _abandoned.append((self._driver, self._keeper))
+        _abandoned.append((self._driver, self._keeper, self._lookout))
         self._forked = True
         if not self._driver.given:
             self._driver = self._make_driver()
-        self._keeper = self._make_keeper()
+        self._keeper, self._lookout = self._make_threads()
+
+    def _close_threads(self) -> None:
+        self._closed = True
+        self._keeper.close()
+        self._lookout.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -117,6 +117,7 @@ class Statements:
         self.guard = self._query("guard")
         self.look_after_guest = self._query("look_after_guest")
         self.disown = self._query("disown")
+        self.look = self._query("look")
         self.find_run_by_id = self._query("find_run_by_id")
         self.find_run_by_key = self._query("find_run_by_key")
 

@@ -129,3 +129,14 @@ SELECT ${run_columns} FROM ${table} WHERE "id" = CAST(:id AS uuid)
 
 -- name: find_run_by_key
 SELECT ${run_columns} FROM ${table} WHERE "lockKey" = CAST(:lock_key AS varchar)
+
+-- name: look
+-- See how the runs stand that are waited for, all in one statement.
+SELECT run."lockKey",
+  CASE WHEN run."status" = 'SUCCESS' THEN 'done'
+    WHEN run."status" = 'FAIL' OR (EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM run."modifiedAt")) * 1000
+      > COALESCE(run."leaseMs", asked."leaseMs") THEN 'free'
+    ELSE 'held' END,
+  run."owner", CASE WHEN run."status" = 'SUCCESS' THEN CAST(run."data" AS text) END
+FROM unnest(CAST(:lock_keys AS varchar[]), CAST(:lease_lengths_ms AS bigint[])) AS asked ("lockKey", "leaseMs")
+JOIN ${table} AS run ON run."lockKey" = asked."lockKey"
