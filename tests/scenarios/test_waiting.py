@@ -7,7 +7,9 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from typing import Any
 
 import psycopg
@@ -69,7 +71,7 @@ class TestWait:
         """C8.1: soon after the end; a run that is done already is heard of at once."""
         lease = won(service)
         waiter = Heard(lambda: rival.wait(options(), SOON))
-        eventually(lambda: rival._lookout._has_work())
+        eventually(rival._lookout._has_work)
         ended_s = time.monotonic()
         service.complete(lease, {"rows": 3})
         assert waiter.join().value == {"rows": 3}
@@ -214,36 +216,53 @@ class TestRunExclusive:
 SEED = JobAcquireOptions(code="seed", type=JobSchedulerType.INITIAL, lease_ms=900)
 
 
-def boot(url: str, seconds: float, said: Any) -> None:
+def boot(url: str, seconds: float, said: Connection) -> None:
     """Be a node that serves only once the seed is done."""
 
     def seed() -> None:
-        said.put(("seeding", multiprocessing.current_process().pid, time.monotonic()))
+        said.send(("seeding", time.monotonic()))
         time.sleep(seconds)
-        said.put(("seeded", multiprocessing.current_process().pid, time.monotonic()))
+        said.send(("seeded", time.monotonic()))
 
     with JobSchedulerService(url) as service:
-        service.run_exclusive(SEED, seed, wait=timedelta(seconds=30))
-        said.put(("serving", multiprocessing.current_process().pid, time.monotonic()))
+        service.run_exclusive(SEED, seed, wait=timedelta(seconds=60))
+        said.send(("serving", time.monotonic()))
+
+
+class Node:
+    """A node process with a pipe of its own: one that is killed cannot keep the others from speaking."""
+
+    def __init__(self, url: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.heard, said = context.Pipe(duplex=False)
+        self.process = context.Process(target=boot, args=(url, 2.0, said))
+        self.process.start()
+        said.close()
+        self.said: list[tuple[str, float]] = []
+
+    def listen(self) -> Node:
+        with suppress(EOFError):
+            while self.heard.poll():
+                self.said.append(self.heard.recv())
+        return self
+
+    def when(self, what: str) -> list[float]:
+        return [at_s for said, at_s in self.said if said == what]
 
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_initial_at_boot_one_seeds_and_all_serve_afterwards(database_url: str, killed: bool) -> None:
     """C8.2: 8 processes start together; when the seeder is killed in the middle, another one seeds."""
-    context = multiprocessing.get_context("spawn")
-    said = context.Queue()
-    nodes = [context.Process(target=boot, args=(database_url, 2.0, said)) for _ in range(8)]
-    for node in nodes:
-        node.start()
-    first = said.get(timeout=30)
-    assert first[0] == "seeding"
+    nodes = [Node(database_url) for _ in range(8)]
+    seeder = eventually(lambda: next((node for node in nodes if node.listen().when("seeding")), None), 60)
+    assert seeder
     if killed:
-        next(node for node in nodes if node.pid == first[1]).kill()
+        seeder.process.kill()
     for node in nodes:
-        node.join(40)
-    heard = [said.get(timeout=5) for _ in range(8 + 1 if not killed else 7 + 2)]
-    seeded = [at_s for what, _, at_s in heard if what == "seeded"]
-    serving = [at_s for what, _, at_s in heard if what == "serving"]
+        node.process.join(60)
+        node.listen().heard.close()
+    seeded = [at_s for node in nodes for at_s in node.when("seeded")]
+    serving = [at_s for node in nodes for at_s in node.when("serving")]
     assert len(seeded) == 1
     assert len(serving) == (7 if killed else 8)
     assert min(serving) >= seeded[0]
