@@ -87,7 +87,7 @@ class Hold:
 
     def look(self) -> LostReason | None:
         """Say whether and why the lease is lost, by what is known now; no thread has to run for it."""
-        if not (self.lost_reason or self.settled or self.guest) and self.window.is_over(self._clock()):
+        if not (self.lost_reason or self.settled or self._awaits_guest()) and self.window.is_over(self._clock()):
             self.lost_reason = LostReason.UNREACHABLE if self.heartbeat_s else LostReason.EXPIRED
         return self.lost_reason
 
@@ -108,9 +108,13 @@ class Hold:
         """Take note that the run is settled under our token."""
         self.settled = status
 
+    def _awaits_guest(self) -> bool:
+        """Say whether the end of a caller's transaction will be heard of: by renewal alone (C5.7)."""
+        return self.guest is not None and self.heartbeat_s > 0
+
     def remaining_s(self) -> float:
         """Give the seconds until the local deadline; none while a caller's transaction holds the row."""
-        if self.guest:
+        if self._awaits_guest():
             return math.inf
         return self.window.remaining_s(self._clock())
 

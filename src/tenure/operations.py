@@ -31,8 +31,9 @@ COMPLETE_LIMIT_S = 10.0
 LATE_LIMIT_S = 2.0
 """How long SUCCESS is tried at least, when the callback returned after the local deadline or close to it (C6.5)."""
 FAIL_LIMIT_S = 5.0
-GUEST_LOOKS = 3
 """How long FAIL is tried (C6.3)."""
+GUEST_LOOKS = 3
+"""How often a locked row is looked at again before its transaction counts as open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,13 @@ def guest_settlement(statements: Statements, lease: JobLease, status: JobSchedul
 
 
 def why_refused(rows: Sequence[Row]) -> LostReason | None:
-    """Read the answer to a statement that went along in a caller's transaction."""
+    """Read the answer to a statement that went along in a caller's transaction.
+
+    A row that was RUNNING under our token when the statement began, and could not be had, was being taken.
+    """
     verdict = rows[0][0] if rows else "gone"
+    if verdict == JobSchedulerStatus.RUNNING:
+        return LostReason.TAKEN_OVER
     return None if verdict == "done" else lost_reason(verdict)
 
 

@@ -59,8 +59,7 @@ def migrations() -> list[str]:
 def apply(administrator: Administrator, table: Table) -> list[str]:
     """Apply the migrations that are missing and give their names; all or none."""
     with administrator() as connection, connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [f"tenure {table.quoted}"])
+        lock_for_change(connection, table, LOCK_TIMEOUT)
         _make_schema(connection, table)
         missing = _missing(connection, table)
         for name in missing:
@@ -72,15 +71,39 @@ def apply(administrator: Administrator, table: Table) -> list[str]:
 def check(administrator: Administrator, table: Table) -> list[str]:
     """Say what is missing or different, one sentence each, with the mend; changes nothing."""
     with administrator() as connection:
-        if not _exists(connection, table.schema, table.name):
-            return [f"The table {table.quoted} does not exist. Run: tenure schema apply"]
-        return [
-            *_migration_faults(connection, table),
-            *_column_faults(connection, table),
-            *_default_faults(connection, table),
-            *_index_faults(connection, table),
-            *_grant_faults(connection, table),
-        ]
+        return faults(connection, table)
+
+
+def faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+    """Say what `check` says, as the connection's open transaction sees it."""
+    if not _exists(connection, table.schema, table.name):
+        return [f"The table {table.quoted} does not exist. Run: tenure schema apply"]
+    return [
+        *_migration_faults(connection, table),
+        *_column_faults(connection, table),
+        *_default_faults(connection, table),
+        *_index_faults(connection, table),
+        *_grant_faults(connection, table),
+    ]
+
+
+def lock_for_change(connection: psycopg.Connection[Any], table: Table, lock_timeout: str) -> None:
+    """Let one transaction at a time change the schema of a table, and let none wait for a lock for ever."""
+    connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [f"tenure {table.quoted}"])
+
+
+def applied_migrations(connection: psycopg.Connection[Any], table: Table) -> set[str]:
+    """Give the names of the migrations that are recorded as applied; none where there is no record."""
+    return _applied(connection, table) if _exists(connection, table.schema, f"{table.name}_migrations") else set()
+
+
+def migrations_table_script(table: Table) -> str:
+    """Give the SQL that makes the table which remembers which migrations were applied."""
+    return (
+        f'CREATE TABLE {table.migrations_quoted} ("name" text PRIMARY KEY, '
+        '"appliedAt" timestamptz NOT NULL DEFAULT clock_timestamp())'
+    )
 
 
 def _make_schema(connection: psycopg.Connection[Any], table: Table) -> None:
@@ -95,13 +118,11 @@ def _missing(connection: psycopg.Connection[Any], table: Table) -> list[str]:
         if _exists(connection, table.schema, table.name):
             raise JobDatabaseError(
                 DatabaseProblem.SCHEMA_OLD,
-                f"The table {table.quoted} exists, but tenure did not make it. Nothing was changed. Give tenure a "
-                "table of its own with --table, or rename that one.",
+                f"The table {table.quoted} exists, but tenure did not make it. Nothing was changed. If NestJS nodes "
+                "use it, upgrade it with: tenure schema adopt. Else give tenure a table of its own with --table, or "
+                "rename that one.",
             )
-        connection.execute(
-            f'CREATE TABLE {table.migrations_quoted} ("name" text PRIMARY KEY, '
-            '"appliedAt" timestamptz NOT NULL DEFAULT clock_timestamp())'.encode()
-        )
+        connection.execute(migrations_table_script(table).encode())
     if not _may_read_migrations(connection, table):
         return _nothing_missing_as_far_as_can_be_seen(connection, table)
     applied = _applied(connection, table)

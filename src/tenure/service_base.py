@@ -204,10 +204,12 @@ class ServiceBase(Generic[D, B]):
 
     def _note_guest(self, lease: JobLease, status: JobSchedulerStatus, rows: Rows) -> bool:
         """Take note that a caller's transaction records the outcome; raise if the row was not ours (C6.1)."""
+        hold = self._hold_of(lease)
         if reason := operations.why_refused(rows):
-            self._note_refusal(lease, reason)
+            if not (hold and hold.guest):  # else that same transaction has settled it before, and may still commit
+                self._note_refusal(lease, reason)
             raise LostJobLeaseError(reason)
-        if hold := self._hold_of(lease):
+        if hold:
             hold.guest = status
         return True
 

@@ -293,3 +293,35 @@ class TestGuard:
         assert (await async_service.run_exclusive(options(), callback)).result == "done"
         assert effects() == 1
         assert execute(database_url, f'SELECT "status"::text FROM {TABLE}') == [("SUCCESS",)]
+
+
+def test_settling_twice_in_one_transaction_is_refused_and_loses_nothing(
+    service: JobSchedulerService, database_url: str
+) -> None:
+    """C5.7, C6.1: the second one raises; the first may still commit."""
+
+    def callback(lease: JobExecutionLease) -> str:
+        with psycopg.connect(database_url) as connection:
+            service.complete(lease, connection=connection)
+            with pytest.raises(LostJobLeaseError):
+                service.complete(lease, connection=connection)
+            lease.check()
+        return "done"
+
+    assert service.run_exclusive(options(), callback).result == "done"
+    assert row_of(database_url, options().lock_key)["status"] == "SUCCESS"
+
+
+def test_without_renewal_the_deadline_stands(service: JobSchedulerService, database_url: str) -> None:
+    """C5.5: nobody would hear of a rollback, so an expired lease is told as such."""
+    quiet = JobAcquireOptions(code="effects", run_key="quiet", lease_ms=600, heartbeat_ms=0)
+
+    def callback(lease: JobExecutionLease) -> LostReason | None:
+        with psycopg.connect(database_url) as connection:
+            service.complete(lease, connection=connection)
+            connection.rollback()
+        return eventually(lambda: lease.lost, 3)
+
+    with pytest.raises(OutcomeNotRecordedError) as caught:
+        service.run_exclusive(quiet, callback)
+    assert caught.value.result is LostReason.EXPIRED

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tenure.drivers import Rows
 from tenure.operations import Call
 
-_PLACEHOLDER = re.compile(rb"\$(\d+)")
+_PLACEHOLDER = re.compile(rb'("(?:[^"]|"")*")|\$(\d+)')
+"""A quoted identifier, which may hold anything and is left alone, or a parameter."""
 
 KNOWN = (
     "a psycopg Connection or AsyncConnection, an asyncpg Connection, a SQLAlchemy Connection, AsyncConnection, Session "
-    "or AsyncSession, or a Django connection"
+    "or AsyncSession, or a Django connection to PostgreSQL"
 )
+
+
+class _Secret(str):
+    """Be a text that no log of statements and no error of SQLAlchemy's shows (C11)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'...'"
 
 
 class OutsideTransactionError(Exception):
@@ -62,6 +72,9 @@ def guest_of(connection: object) -> Guest:
 
 
 def _psycopg(connection: Any) -> Guest:
+    if connection.autocommit and connection.pgconn.pipeline_status:
+        with connection.pipeline():
+            pass  # leaving it waits for what was queued; only then is it known whether a transaction is open
     _refuse_autocommit(connection.autocommit and connection.info.transaction_status.name == "IDLE")
 
     def fetch(call: Call) -> Rows:
@@ -69,20 +82,23 @@ def _psycopg(connection: Any) -> Guest:
         from psycopg.rows import tuple_row
 
         cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-        return cursor.execute(call.query.text, call.parameters).fetchall()
+        return _texts(cursor.execute(_statement(call, rb"$\2"), _parameters(call)).fetchall())
 
     return Guest(fetch, is_async=False)
 
 
 def _psycopg_async(connection: Any) -> Guest:
-    _refuse_autocommit(connection.autocommit and connection.info.transaction_status.name == "IDLE")
-
     async def fetch(call: Call) -> Rows:
         import psycopg
         from psycopg.rows import tuple_row
 
+        if connection.autocommit and connection.pgconn.pipeline_status:
+            async with connection.pipeline():
+                pass  # as above
+        _refuse_autocommit(connection.autocommit and connection.info.transaction_status.name == "IDLE")
         cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
-        return await (await cursor.execute(call.query.text, call.parameters)).fetchall()
+        await cursor.execute(_statement(call, rb"$\2"), _parameters(call))
+        return _texts(await cursor.fetchall())
 
     return Guest(fetch, is_async=True)
 
@@ -91,14 +107,14 @@ def _asyncpg(connection: Any) -> Guest:
     _refuse_autocommit(not connection.is_in_transaction())
 
     async def fetch(call: Call) -> Rows:
-        return [tuple(row) for row in await connection.fetch(call.query.text.decode(), *call.parameters)]
+        return _texts(await connection.fetch(_statement(call, rb"$\2").decode(), *_parameters(call)))
 
     return Guest(fetch, is_async=True)
 
 
 def _sqlalchemy(connection: Any) -> Guest:
     _refuse_autocommit(bool(getattr(connection.connection.dbapi_connection, "autocommit", False)))
-    return Guest(lambda call: _tuples(connection.execute(*_text(call))), is_async=False)
+    return Guest(lambda call: _texts(connection.execute(*_text(call)).fetchall()), is_async=False)
 
 
 def _sqlalchemy_session(session: Any) -> Guest:
@@ -109,7 +125,7 @@ def _sqlalchemy_async(connection: Any) -> Guest:
     async def fetch(call: Call) -> Rows:
         raw = await connection.get_raw_connection()
         _refuse_autocommit(bool(getattr(raw.dbapi_connection, "autocommit", False)))
-        return _tuples(await connection.execute(*_text(call)))
+        return _texts((await connection.execute(*_text(call))).fetchall())
 
     return Guest(fetch, is_async=True)
 
@@ -126,11 +142,13 @@ def _django(connection: Any) -> Guest:
     _refuse_autocommit(connection.get_autocommit() and not connection.in_atomic_block)
 
     def fetch(call: Call) -> Rows:
-        statement = call.query.text.replace(b"%", b"%%")
-        names = {f"p{number}": value for number, value in enumerate(call.parameters, start=1)}
-        with connection.cursor() as cursor:
-            cursor.execute(_PLACEHOLDER.sub(rb"%(p\1)s", statement).decode(), names)
-            return [tuple(row) for row in cursor.fetchall()]
+        connection.ensure_connection()
+        connection.validate_thread_sharing()
+        connection.validate_no_broken_transaction()
+        # A cursor below Django's own wrappers: with DEBUG they log and keep every statement with its values (C11).
+        with connection.wrap_database_errors, connection.create_cursor() as cursor:
+            cursor.execute(_statement(call, rb"%(p\2)s", percent=b"%%").decode(), _named(call, "p"))
+            return _texts(cursor.fetchall())
 
     return Guest(fetch, is_async=False)
 
@@ -139,16 +157,39 @@ def _django_proxy(proxy: Any) -> Guest:
     return guest_of(proxy._connections[proxy._alias])
 
 
-def _text(call: Call) -> tuple[Any, dict[str, Any]]:
+def _text(call: Call) -> tuple[Any, dict[str, str | None]]:
     """Give the statement as SQLAlchemy's `text`, which knows parameters by a colon."""
-    from sqlalchemy import text
+    from sqlalchemy import Text, bindparam, text
 
-    statement = _PLACEHOLDER.sub(rb":p\1", call.query.text.replace(b":", rb"\:")).decode()
-    return text(statement), {f"p{number}": value for number, value in enumerate(call.parameters, start=1)}
+    prefix = "value_"
+    while prefix.encode() in call.query.text:  # with asyncpg, it replaces `%(name)s` within quoted identifiers, too
+        prefix += "_"
+    named = _named(call, prefix)
+    statement = _statement(call, rb":" + prefix.encode() + rb"\2", colon=rb"\:").decode()
+    return text(statement).bindparams(*(bindparam(name, type_=Text()) for name in named)), named
 
 
-def _tuples(result: Any) -> Rows:
-    return [tuple(row) for row in result.fetchall()]
+def _statement(call: Call, placeholder: bytes, *, percent: bytes = b"%", colon: bytes = b":") -> bytes:
+    """Give the statement with a driver's own placeholders, and with its own spelling of what means more to it."""
+    found = call.query.text.replace(b"%", percent).replace(b":", colon)
+    return _PLACEHOLDER.sub(lambda match: match[1] or match.expand(b"CAST(" + placeholder + b" AS text)"), found)
+
+
+def _parameters(call: Call) -> list[str | None]:
+    """Give the values as texts: an application's own codecs for uuid or jsonb, common with asyncpg, change nothing."""
+    return [
+        None if value is None else (_Secret if name == "owner_token" else str)(value)
+        for name, value in zip(call.query.parameters, call.parameters, strict=True)
+    ]
+
+
+def _named(call: Call, prefix: str) -> dict[str, str | None]:
+    return {f"{prefix}{number}": value for number, value in enumerate(_parameters(call), start=1)}
+
+
+def _texts(rows: Iterable[Iterable[Any]]) -> Rows:
+    """Give rows as plain tuples; from a database in SQL_ASCII, psycopg gives texts as bytes."""
+    return [tuple(value.decode() if isinstance(value, bytes) else value for value in row) for row in rows]
 
 
 def _refuse_autocommit(outside: bool) -> None:
