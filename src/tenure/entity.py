@@ -53,7 +53,7 @@ from tenure.statements import Table as RunTable
 
 __all__ = ["JobScheduler", "JobSchedulerMixin", "include_name", "migration_statements", "unmapped_statements"]
 
-_STATEMENT_END = re.compile(r";\n(?=\n|CREATE )")
+_STATEMENT_END = re.compile(r";\n(?=\n|--|(?!BEGIN|END)[A-Z])")
 _LEADING = re.compile(r"\A(?:\s|--.*\n)*")
 _STORAGE = "ALTER TABLE ${table} SET (fillfactor = 50)"
 _PROGRAMS = ("CREATE FUNCTION ", "CREATE TRIGGER ")

@@ -270,15 +270,21 @@ def test_a_schema_that_is_translated_is_followed(empty_database_url: str) -> Non
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-async def test_create_all_works_over_async_drivers(empty_database_url: str, driver: str) -> None:
-    """A driver that prepares everything takes one statement at a time."""
+async def test_async_drivers_make_the_same(empty_database_url: str, driver: str) -> None:
+    """A driver that prepares everything takes one statement at a time, of every migration."""
     from sqlalchemy.ext.asyncio import create_async_engine
 
+    made, migrated = Table("made"), Table("migrated")
     engine = create_async_engine(sqlalchemy_url(empty_database_url, driver), poolclass=NullPool)
+    execute(empty_database_url, "CREATE SCHEMA made; CREATE SCHEMA migrated")
     async with engine.begin() as connection:
-        await connection.run_sync(JobScheduler.metadata.create_all)
+        await connection.run_sync(entity(made.schema).metadata.create_all)
+        for name in migrations():
+            for statement in migration_statements(name, schema=migrated.schema):
+                await connection.execute(statement)
     await engine.dispose()
-    assert all(catalog(empty_database_url, Table()).values())
+    assert catalog(empty_database_url, made) == catalog(empty_database_url, migrated)
+    assert all(catalog(empty_database_url, made).values())
 
 
 def test_the_ddl_can_be_written_out_without_a_database() -> None:
