@@ -17,11 +17,7 @@ from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease, NotAcqui
 from tenure.lookout import news, news_async, seconds_of
 from tenure.options import JobAcquireOptions
 from tenure.records import JobRun
-from tenure.service_base import (
-    RELEASED,
-    OnLost,
-    check_on_lost,
-)
+from tenure.service_base import RELEASED, OnLost, check_on_lost
 from tenure.shells import BlockingShell, Data, LoopShell, Status
 
 T = TypeVar("T")
