@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tenure.clock import boot_s
+from tenure.clock import boot_s, spread
 from tenure.drivers import Link, Rows
 from tenure.drivers.problems import unreachable
 from tenure.lease import Hold, JobLease
@@ -193,7 +192,7 @@ class Keeper(Rounds):
         self._troubles.met(error, leases)
         with self._lock:
             left_s = min((kept.patience_s() for kept in self._kept.values()), default=self._backoff.cap_s)
-            pause_s = min(self._backoff.delay_s(self._troubles.failures, random.random()), left_s)
+            pause_s = min(self._backoff.delay_s(self._troubles.failures, spread()), left_s)
             self._not_before_boot_s = boot_s() + pause_s
             self._forget_disowned_if_closing()
         await self._drop_link()
@@ -213,9 +212,7 @@ class Keeper(Rounds):
                 kept.hold.renewed(sent_s)
             elif verdict == "locked":
                 kept.skipped += 1
-                kept.due_boot_s = boot_s() + min(
-                    self._backoff.delay_s(kept.skipped, random.random()), kept.hold.heartbeat_s
-                )
+                kept.due_boot_s = boot_s() + min(self._backoff.delay_s(kept.skipped, spread()), kept.hold.heartbeat_s)
             else:
                 self._end(kept, verdict)
 

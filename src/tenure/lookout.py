@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from tenure.clock import boot_s
+from tenure.clock import boot_s, spread
 from tenure.drivers import Link, Rows
 from tenure.errors import WaitTimeoutError
 from tenure.operations import look
@@ -52,7 +51,7 @@ class Watch:
     def put_off(self) -> None:
         """Say when to look next."""
         self.looks += 1
-        self.due_boot_s = boot_s() + POLLS.delay_s(self.looks, random.random())
+        self.due_boot_s = boot_s() + POLLS.delay_s(self.looks, spread())
 
     def told(self, state: str, holder: str | None, data: str | None) -> None:
         """Take the news; the waiter may have gone meanwhile."""
@@ -102,7 +101,7 @@ class Lookout(Rounds):
             rows = await link.fetch(look(self._statements, [watch.options for watch in watches]), limit_s=ROUND_LIMIT_S)
         except Exception:  # noqa: BLE001 - whatever it is, waiters wait on until their time is up
             self._failures += 1
-            self._not_before_boot_s = boot_s() + self._backoff.delay_s(self._failures, random.random())
+            self._not_before_boot_s = boot_s() + self._backoff.delay_s(self._failures, spread())
             await self._drop_link()
         else:
             self._failures = 0

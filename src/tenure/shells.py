@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
 from tenure import operations
-from tenure.clock import boot_s
+from tenure.clock import boot_s, spread
 from tenure.data import encode_data
 from tenure.drivers import AsyncDatabase, AsyncDriver, Driver, SyncDatabase, resolve, resolve_async
 from tenure.errors import JobDatabaseError, JobServiceStateError, OutcomeNotRecordedError
@@ -50,7 +49,7 @@ class BlockingShell(ServiceBase[Driver, SyncDatabase]):
                 rows = self._driver.fetch(attempt.call, limit_s=limit_s, fresh=attempt.failures > 0)
                 return attempt.concluded(rows, sent_boot_s)
             except JobDatabaseError as error:
-                pause_s = attempt.pause_after(error, boot_s(), random.random())
+                pause_s = attempt.pause_after(error, boot_s(), spread())
             time.sleep(pause_s)
 
     def _settle_by_hand(self, lease: JobLease, status: Status, data: Data, connection: Any) -> bool:
@@ -135,7 +134,7 @@ class LoopShell(ServiceBase[AsyncDriver, AsyncDatabase]):
                 rows = await self._driver.fetch(attempt.call, limit_s=limit_s, fresh=attempt.failures > 0)
                 return attempt.concluded(rows, sent_boot_s)
             except JobDatabaseError as error:
-                pause_s = attempt.pause_after(error, boot_s(), random.random())
+                pause_s = attempt.pause_after(error, boot_s(), spread())
             await asyncio.sleep(pause_s)
 
     async def _uncut(self, attempt: Attempt[R]) -> R:
