@@ -1,4 +1,7 @@
-"""What may be called back: something that takes the lease, or nothing. Checked before a run is acquired."""
+"""What may be called back: with a run, what takes the lease, or nothing; with a message, what publishes it.
+
+Checked before a run is acquired, or a message claimed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,11 @@ from typing import Any, TypeVar
 from tenure.lease import JobExecutionLease
 
 T = TypeVar("T")
+M = TypeVar("M")
+
+
+class UnawaitedError(TypeError):
+    """Say that a callback was no plain function after all: a mistake of the program's, not a failure of the work."""
 
 
 def blocking_call(callback: Callable[..., T]) -> Callable[[JobExecutionLease], T]:
@@ -41,6 +49,32 @@ def awaited_call(callback: Callable[..., Awaitable[T]]) -> Callable[[JobExecutio
             "use JobSchedulerService for a plain function."
         )
     return _with_or_without_lease(callback)
+
+
+def blocking_publish(publish: Callable[[M], object]) -> Callable[[M], None]:
+    """Give a call for a blocking publish; refuse a coroutine function, which nobody would await here."""
+    if not callable(publish) or _is_coroutine_function(publish):
+        raise TypeError(
+            f"Outbox publishes with plain functions, not {_shown(publish)}. Use AsyncOutbox for a coroutine function."
+        )
+
+    def checked(message: M) -> None:
+        value = publish(message)
+        if inspect.iscoroutine(value):
+            value.close()
+            raise UnawaitedError("publish returned a coroutine, which nobody awaits here. Use AsyncOutbox.")
+
+    return checked
+
+
+def awaited_publish(publish: Callable[[M], Awaitable[object]]) -> Callable[[M], Awaitable[object]]:
+    """Give a publish that is a coroutine function; refuse anything else, which would block the loop."""
+    if not callable(publish) or not _is_coroutine_function(publish):
+        raise TypeError(
+            f"AsyncOutbox publishes with coroutine functions, not {_shown(publish)}. Write it as async def, or use "
+            "Outbox for a plain function."
+        )
+    return publish
 
 
 def _with_or_without_lease(callback: Callable[..., T]) -> Callable[[JobExecutionLease], T]:

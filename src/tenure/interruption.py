@@ -31,6 +31,8 @@ class Finished(Generic[R]):
     def result_unless_interrupted(self) -> R:
         """Give the result, or raise the cancellation that came meanwhile, or what the work raised."""
         if self.interruption:
+            if not self.task.cancelled():
+                self.task.exception()  # it counts as retrieved, so that the loop does not complain of it
             raise self.interruption
         return self.task.result()
 

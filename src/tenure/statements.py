@@ -71,6 +71,11 @@ class Table:
         """Give the quoted name of the table that remembers which migrations were applied."""
         return f"{quote(self.schema)}.{quote(self.name + '_migrations')}"
 
+    @property
+    def outbox_quoted(self) -> str:
+        """Give the quoted name of the table of the outbox."""
+        return f"{quote(self.schema)}.{quote(self.name + '_outbox')}"
+
     def identifiers(self) -> dict[str, str]:
         """Give what each `${…}` of the SQL files stands for."""
         types = {
@@ -85,15 +90,23 @@ class Table:
             "code_idx",
             "unfinished_idx",
             "reclaim_trigger",
+            "outbox_pkey",
+            "outbox_key_key",
+            "outbox_unsent_idx",
+            "outbox_dead_idx",
+            "outbox_done_idx",
         )
         return {
             **types,
             **{suffix: quote(f"{self.name}_{suffix}") for suffix in own},
             "table": self.quoted,
+            "outbox_table": self.outbox_quoted,
             "reclaim_function": f"{quote(self.schema)}.{quote(self.name + '_reclaim')}",
             "started_us": _microseconds("startedAt"),
             "modified_us": _microseconds("modifiedAt"),
             "finished_us": _microseconds("finishedAt"),
+            "enqueued_us": _microseconds("enqueuedAt"),
+            "dead_us": _microseconds("deadAt"),
             "run_columns": _RUN_COLUMNS.format(
                 created=_microseconds("createdAt"),
                 started=_microseconds("startedAt"),
@@ -132,6 +145,24 @@ class Statements:
 
     def _query(self, name: str) -> Query:
         return compile_query(name, _blocks()[name], self._identifiers)
+
+
+class OutboxStatements:
+    """Hold the statements of one outbox, ready to be sent."""
+
+    def __init__(self, table: Table) -> None:
+        self._identifiers = table.identifiers()
+        self.enqueue = self._query("enqueue")
+        self.claim = self._query("claim")
+        self.advance = self._query("advance")
+        self.give_back = self._query("give_back")
+        self.dead = self._query("dead")
+        self.revive = self._query("revive")
+        self.discard = self._query("discard")
+        self.prune = self._query("prune")
+
+    def _query(self, name: str) -> Query:
+        return compile_query(name, _blocks("outbox.sql")[name], self._identifiers)
 
 
 def quote(identifier: str) -> str:
@@ -173,8 +204,8 @@ def _bind(text: str, identifiers: dict[str, str]) -> str:
 
 
 @cache
-def _blocks() -> dict[str, str]:
-    parts = _NAME.split(read_sql("queries.sql"))[1:]
+def _blocks(path: str = "queries.sql") -> dict[str, str]:
+    parts = _NAME.split(read_sql(path))[1:]
     return {name: _COMMENT.sub("", block).strip() for name, block in zip(parts[::2], parts[1::2], strict=True)}
 
 

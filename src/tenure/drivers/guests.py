@@ -18,6 +18,8 @@ from tenure.operations import Call
 _PLACEHOLDER = re.compile(rb'("(?:[^"]|"")*")|\$(\d+)')
 """A quoted identifier, which may hold anything and is left alone, or a parameter."""
 
+_SECRETS = {"owner_token", "payload"}
+
 KNOWN = (
     "a psycopg Connection or AsyncConnection, an asyncpg Connection, a SQLAlchemy Connection, AsyncConnection, Session "
     "or AsyncSession, or a Django connection to PostgreSQL"
@@ -178,7 +180,7 @@ def _statement(call: Call, placeholder: bytes, *, percent: bytes = b"%", colon: 
 def _parameters(call: Call) -> list[str | None]:
     """Give the values as texts: an application's own codecs for uuid or jsonb, common with asyncpg, change nothing."""
     return [
-        None if value is None else (_Secret if name == "owner_token" else str)(value)
+        None if value is None else (_Secret if name in _SECRETS else str)(value)
         for name, value in zip(call.query.parameters, call.parameters, strict=True)
     ]
 
