@@ -14,6 +14,8 @@ from tenure.errors import InvalidJobOptionsError
 
 DEFAULT_SCHEMA = "public"
 DEFAULT_TABLE = "job-scheduler"
+SIDE_TABLES = ("attempts", "checkpoints")
+"""What our tables beside the table of runs are called, after its name and an underscore."""
 
 _TOKEN = re.compile(r"\$\{(?P<identifier>\w+)\}|(?<!:):(?P<parameter>[a-z_]\w*)")
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
@@ -69,14 +71,18 @@ class Table:
     @property
     def migrations_quoted(self) -> str:
         """Give the quoted name of the table that remembers which migrations were applied."""
-        return f"{quote(self.schema)}.{quote(self.name + '_migrations')}"
+        return self.beside("migrations")
+
+    def beside(self, name: str) -> str:
+        """Give the quoted name of what stands beside the table of runs and is called after it."""
+        return f"{quote(self.schema)}.{quote(f'{self.name}_{name}')}"
+
+    def side_tables(self) -> dict[str, str]:
+        """Give the quoted names of the tables beside the table of runs, by their unquoted ones."""
+        return {f"{self.name}_{name}": self.beside(name) for name in SIDE_TABLES}
 
     def identifiers(self) -> dict[str, str]:
         """Give what each `${…}` of the SQL files stands for."""
-        types = {
-            f"{column}_enum": f"{quote(self.schema)}.{quote(f'{self.name}_{column}_enum')}"
-            for column in ("type", "status")
-        }
         own = (
             "pkey",
             "lock_key_key",
@@ -85,12 +91,19 @@ class Table:
             "code_idx",
             "unfinished_idx",
             "reclaim_trigger",
+            "attempts_pkey",
+            "attempts_fkey",
+            "attempts_trigger",
+            "checkpoints_pkey",
+            "checkpoints_fkey",
         )
+        beside = ("type_enum", "status_enum", *SIDE_TABLES)
+        functions = ("reclaim", "remember", "previous")
         return {
-            **types,
+            **{name: self.beside(name) for name in beside},
+            **{f"{name}_function": self.beside(name) for name in functions},
             **{suffix: quote(f"{self.name}_{suffix}") for suffix in own},
             "table": self.quoted,
-            "reclaim_function": f"{quote(self.schema)}.{quote(self.name + '_reclaim')}",
             "started_us": _microseconds("startedAt"),
             "modified_us": _microseconds("modifiedAt"),
             "finished_us": _microseconds("finishedAt"),

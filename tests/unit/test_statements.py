@@ -109,7 +109,7 @@ def test_every_name_that_is_made_of_the_longest_table_fits() -> None:
     table = Table("s" * 63, "t" * 40)
     names = {part for text in table.identifiers().values() for part in QUOTED.findall(text)}
     names |= set(QUOTED.findall(table.migrations_quoted))
-    assert len({name for name in names if "t" * 40 in name}) == 12
+    assert len({name for name in names if "t" * 40 in name}) >= 21
     assert max(len(name) - 2 for name in names) <= 63
 
 
