@@ -27,7 +27,12 @@ _TABLE_LIMIT = 40  # the longest name that is made of it adds 22 characters
 _RUN_COLUMNS = (
     'CAST("id" AS text), "lockKey", "code", "runKey", "name", CAST("type" AS text), CAST("status" AS text), "attempt", '
     '"fencingToken", "owner", "leaseMs", CAST("data" AS text), {created}, {started}, {modified}, {finished}, '
-    "CAST({age} AS bigint)"
+    "CAST({age} AS bigint), "
+    '(SELECT CAST(reached."data" AS text) FROM {checkpoints} AS reached WHERE reached."runId" = run."id"), '
+    '(SELECT {saved} FROM {checkpoints} AS reached WHERE reached."runId" = run."id")'
+)
+_ATTEMPT_COLUMNS = (
+    '"attempt", CAST("status" AS text), "fencingToken", "owner", "leaseMs", {started}, {ended}, CAST("data" AS text)'
 )
 
 
@@ -112,7 +117,12 @@ class Table:
                 started=_microseconds("startedAt"),
                 modified=_microseconds("modifiedAt"),
                 finished=_microseconds("finishedAt"),
+                checkpoints=self.beside("checkpoints"),
+                saved=_microseconds("savedAt"),
                 age=_clamped('EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "modifiedAt")'),
+            ),
+            "attempt_columns": _ATTEMPT_COLUMNS.format(
+                started=_microseconds("startedAt"), ended=_microseconds("endedAt")
             ),
         }
 
@@ -128,11 +138,14 @@ class Statements:
         self.renew = self._query("renew")
         self.settle = self._query("settle")
         self.guard = self._query("guard")
+        self.checkpoint = self._query("checkpoint")
         self.look_after_guest = self._query("look_after_guest")
         self.disown = self._query("disown")
         self.look = self._query("look")
         self.find_run_by_id = self._query("find_run_by_id")
         self.find_run_by_key = self._query("find_run_by_key")
+        self.list_attempts_by_id = self._query("list_attempts_by_id")
+        self.list_attempts_by_key = self._query("list_attempts_by_key")
 
     def list_runs(self, *, by_code: bool, status: str | None) -> Query:
         """Give the listing for these filters; the status is a literal, so that the partial index can serve it."""

@@ -13,6 +13,7 @@ from tenure.errors import InvalidJobOptionsError
 from tenure.options import JobSchedulerStatus
 from tenure.schema import migrations
 from tenure.statements import (
+    SIDE_TABLES,
     Query,
     Statements,
     Table,
@@ -134,7 +135,7 @@ def test_a_name_is_never_read_as_sql_or_as_a_parameter(table: Table) -> None:
     for query, plain in zip(queries(Statements(table)), queries(DEFAULT), strict=True):
         assert query.parameters == plain.parameters
         text = query.text.decode()
-        for suffix in ("_type_enum", "_status_enum", ""):
+        for suffix in ("_type_enum", "_status_enum", "_previous", *(f"_{name}" for name in SIDE_TABLES), ""):
             text = text.replace(
                 f"{quote(table.schema)}.{quote(table.name + suffix)}", f'"public"."job-scheduler{suffix}"'
             )
