@@ -56,7 +56,7 @@ class OutboxBase(Generic[D, B]):
         _living.add(self)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._table.outbox_quoted}, {'closed' if self._closed else 'open'}>"
+        return f"<{type(self).__name__} {self._table.beside('outbox')}, {'closed' if self._closed else 'open'}>"
 
     def _make_driver(self) -> D:
         raise NotImplementedError

@@ -4,9 +4,9 @@
 -- name: enqueue
 -- Insert one row for a key, or say that it is there. Sent twice, it knows its own row by its token.
 WITH seen AS MATERIALIZED (
-  SELECT "enqueueToken" FROM ${outbox_table} WHERE "idempotencyKey" = CAST(:idempotency_key AS varchar)
+  SELECT "enqueueToken" FROM ${outbox} WHERE "idempotencyKey" = CAST(:idempotency_key AS varchar)
 ), fresh AS (
-  INSERT INTO ${outbox_table} ("idempotencyKey", "type", "payload", "enqueueToken")
+  INSERT INTO ${outbox} ("idempotencyKey", "type", "payload", "enqueueToken")
   SELECT CAST(:idempotency_key AS varchar), CAST(:type AS varchar), CAST(:payload AS jsonb), CAST(:enqueue_token AS uuid)
   WHERE NOT EXISTS (SELECT FROM seen)
   -- waits for the end of a transaction that has inserted the key; never an error
@@ -20,11 +20,11 @@ SELECT CASE WHEN "enqueueToken" = CAST(:enqueue_token AS uuid) THEN 'new' ELSE '
 -- name: claim
 -- Claim the oldest unsent rows, of each type none behind one that must wait. Where there are none, nothing is written.
 WITH RECURSIVE kinds AS (
-  (SELECT "type" FROM ${outbox_table} WHERE "doneAt" IS NULL AND "deadAt" IS NULL ORDER BY "type" LIMIT 1)
+  (SELECT "type" FROM ${outbox} WHERE "doneAt" IS NULL AND "deadAt" IS NULL ORDER BY "type" LIMIT 1)
   UNION ALL
   -- one probe of the index for each type, however many rows it has
   SELECT (
-    SELECT later."type" FROM ${outbox_table} AS later
+    SELECT later."type" FROM ${outbox} AS later
     WHERE later."doneAt" IS NULL AND later."deadAt" IS NULL AND later."type" > kinds."type"
     ORDER BY later."type" LIMIT 1
   )
@@ -37,7 +37,7 @@ WITH RECURSIVE kinds AS (
     SELECT unsent."id", unsent."type", unsent."dueAt" > clock_timestamp() AS "isLater",
       COALESCE(unsent."claimedUntil" > clock_timestamp() AND unsent."claimToken" <> CAST(:claim_token AS uuid), false)
         AS "isHeld"
-    FROM ${outbox_table} AS unsent
+    FROM ${outbox} AS unsent
     WHERE unsent."doneAt" IS NULL AND unsent."deadAt" IS NULL AND unsent."type" = kinds."type"
     ORDER BY unsent."id" LIMIT CAST(:batch AS bigint)
   ) AS ahead
@@ -45,7 +45,7 @@ WITH RECURSIVE kinds AS (
 ), wanted AS (
   SELECT "id" FROM queue WHERE NOT "waits" ORDER BY "id" LIMIT CAST(:batch AS bigint)
 ), locked AS (
-  SELECT "id" FROM ${outbox_table}
+  SELECT "id" FROM ${outbox}
   WHERE "id" = ANY (ARRAY(SELECT "id" FROM wanted))
     -- looked at again, in the row as it is now: another relay may have been faster
     AND "doneAt" IS NULL AND "deadAt" IS NULL AND "dueAt" <= clock_timestamp()
@@ -58,7 +58,7 @@ WITH RECURSIVE kinds AS (
   -- no row behind one that could not be had
   SELECT "id", row_number() OVER (ORDER BY "id") = 1 AS "isFirst" FROM ranked WHERE "rank" = "place"
 ), claimed AS (
-  UPDATE ${outbox_table} AS message SET "claimToken" = CAST(:claim_token AS uuid),
+  UPDATE ${outbox} AS message SET "claimToken" = CAST(:claim_token AS uuid),
     "claimedUntil" = clock_timestamp() + CAST(:claim_ms AS bigint) * INTERVAL '1 millisecond',
     -- the first one is handed over next; a claim that is sent twice counts it once
     "attempt" = message."attempt" + CASE WHEN mine."isFirst" AND NOT COALESCE(
@@ -72,7 +72,7 @@ SELECT "id", "idempotencyKey", "type", CAST("payload" AS text), "attempt", ${enq
 -- name: advance
 -- Record what became of one row, and count the next one as handed over. Sent twice, it knows what it has done.
 WITH settled AS (
-  UPDATE ${outbox_table} SET "claimedUntil" = NULL,
+  UPDATE ${outbox} SET "claimedUntil" = NULL,
     "doneAt" = CASE WHEN CAST(:outcome AS text) = 'sent' THEN clock_timestamp() END,
     "deadAt" = CASE WHEN CAST(:outcome AS text) = 'dead' THEN clock_timestamp() END,
     "dueAt" = clock_timestamp() + CAST(:pause_ms AS bigint) * INTERVAL '1 millisecond',
@@ -83,19 +83,19 @@ WITH settled AS (
     AND "doneAt" IS NULL AND "deadAt" IS NULL
   RETURNING "id"
 ), started AS (
-  UPDATE ${outbox_table} SET "attempt" = "attempt" + 1,
+  UPDATE ${outbox} SET "attempt" = "attempt" + 1,
     "claimedUntil" = clock_timestamp() + CAST(:claim_ms AS bigint) * INTERVAL '1 millisecond'
   WHERE "id" = CAST(:next_id AS bigint) AND EXISTS (SELECT FROM settled)
     AND "claimToken" = CAST(:claim_token AS uuid) AND "claimedUntil" IS NOT NULL
     AND "doneAt" IS NULL AND "deadAt" IS NULL
   RETURNING "id"
 ), kept AS (
-  UPDATE ${outbox_table} SET "claimedUntil" = clock_timestamp() + CAST(:claim_ms AS bigint) * INTERVAL '1 millisecond'
+  UPDATE ${outbox} SET "claimedUntil" = clock_timestamp() + CAST(:claim_ms AS bigint) * INTERVAL '1 millisecond'
   WHERE "id" = ANY (CAST(:kept_ids AS bigint[])) AND EXISTS (SELECT FROM settled)
     AND "claimToken" = CAST(:claim_token AS uuid) AND "claimedUntil" IS NOT NULL
     AND "doneAt" IS NULL AND "deadAt" IS NULL
 ), given_back AS (
-  UPDATE ${outbox_table} SET "claimedUntil" = NULL
+  UPDATE ${outbox} SET "claimedUntil" = NULL
   WHERE "id" = ANY (CAST(:returned_ids AS bigint[]))
     AND "claimToken" = CAST(:claim_token AS uuid) AND "doneAt" IS NULL AND "deadAt" IS NULL
 )
@@ -103,7 +103,7 @@ SELECT 'settled' FROM settled
 UNION ALL
 SELECT 'started' FROM started
 UNION ALL
-SELECT CASE WHEN message."claimedUntil" IS NULL THEN 'settled' ELSE 'started' END FROM ${outbox_table} AS message
+SELECT CASE WHEN message."claimedUntil" IS NULL THEN 'settled' ELSE 'started' END FROM ${outbox} AS message
 WHERE NOT EXISTS (SELECT FROM settled) AND message."id" IN (CAST(:id AS bigint), CAST(:next_id AS bigint))
   AND message."claimToken" = CAST(:claim_token AS uuid)
   AND CASE WHEN message."id" = CAST(:id AS bigint) THEN message."claimedUntil" IS NULL
@@ -111,31 +111,31 @@ WHERE NOT EXISTS (SELECT FROM settled) AND message."id" IN (CAST(:id AS bigint),
 
 -- name: give_back
 -- Let go of whatever unsent rows that token has claimed.
-UPDATE ${outbox_table} SET "claimedUntil" = NULL
+UPDATE ${outbox} SET "claimedUntil" = NULL
 WHERE "claimToken" = CAST(:claim_token AS uuid) AND "claimedUntil" IS NOT NULL AND "doneAt" IS NULL AND "deadAt" IS NULL
 RETURNING "id"
 
 -- name: dead
 -- The rows that were given up, oldest first.
 SELECT "id", "idempotencyKey", "type", CAST("payload" AS text), "attempt", ${enqueued_us}, ${dead_us}, "error"
-FROM ${outbox_table} WHERE "doneAt" IS NULL AND "deadAt" IS NOT NULL ORDER BY "id" LIMIT CAST(:limit AS bigint)
+FROM ${outbox} WHERE "doneAt" IS NULL AND "deadAt" IS NOT NULL ORDER BY "id" LIMIT CAST(:limit AS bigint)
 
 -- name: revive
 -- Hand a row that was given up to the relays again, with all of its attempts.
-UPDATE ${outbox_table} SET "deadAt" = NULL, "attempt" = 0, "dueAt" = clock_timestamp(), "claimedUntil" = NULL
+UPDATE ${outbox} SET "deadAt" = NULL, "attempt" = 0, "dueAt" = clock_timestamp(), "claimedUntil" = NULL
 WHERE "id" = CAST(:id AS bigint) AND "doneAt" IS NULL AND "deadAt" IS NOT NULL
 RETURNING "id"
 
 -- name: discard
 -- Give a row up for good. It stays until it is pruned, so that its key is still refused.
-UPDATE ${outbox_table} SET "doneAt" = clock_timestamp()
+UPDATE ${outbox} SET "doneAt" = clock_timestamp()
 WHERE "id" = CAST(:id AS bigint) AND "doneAt" IS NULL AND "deadAt" IS NOT NULL
 RETURNING "id"
 
 -- name: prune
 -- Delete some of the rows that have been done with for long enough.
-DELETE FROM ${outbox_table} WHERE "id" = ANY (ARRAY(
-  SELECT "id" FROM ${outbox_table}
+DELETE FROM ${outbox} WHERE "id" = ANY (ARRAY(
+  SELECT "id" FROM ${outbox}
   WHERE "doneAt" < clock_timestamp() - CAST(:keep_ms AS bigint) * INTERVAL '1 millisecond'
   ORDER BY "doneAt" LIMIT CAST(:limit AS bigint)
   -- several relays prune at once
