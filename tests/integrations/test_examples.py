@@ -6,10 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.docs.test_documents import functions_of, named_tests, python_blocks
+from tests.support.redis import PROGRAM as REDIS
+from tests.support.redis import redis_server
 from tests.support.rows import TABLE, execute
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +42,40 @@ def test_a_former_owner_is_refused_by_a_store_outside(database_url: str) -> None
         "node-b took the run over, with a larger token, and wrote its report.",
         "node-a woke up, wrote, and was refused.",
         "The report is by node-b.",
+    ]
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    """A Redis for one test."""
+    if REDIS is None:
+        pytest.skip("Redis is not installed (Debian: redis-server)")
+    with redis_server(tmp_path) as url:
+        yield url
+
+
+def test_jobs_reach_celery_once_though_relays_are_killed(database_url: str, redis_url: str) -> None:
+    """C7.4, C2.7: examples/outbox_celery.py: a task id is no lock, so the task drops the repetition."""
+    pytest.importorskip("celery")
+    assert run_example("outbox_celery.py", database_url, redis_url).splitlines() == [
+        "20 orders and the messages about them were committed together.",
+        "A relay was killed after its message 7.",
+        "A relay was killed before its message 5.",
+        "1 repeated delivery was dropped by its task id.",
+        "20 mails were sent, one for each order.",
+    ]
+    assert execute(database_url, "SELECT number FROM mails ORDER BY number") == [(n,) for n in range(20)]
+
+
+def test_jobs_reach_bullmq_once_though_relays_are_killed(database_url: str, redis_url: str) -> None:
+    """C7.4, C2.7: examples/outbox_bullmq.py: BullMQ drops a job whose id it knows."""
+    pytest.importorskip("bullmq")
+    assert run_example("outbox_bullmq.py", database_url, redis_url).splitlines() == [
+        "20 orders and the messages about them were committed together.",
+        "A relay was killed after its message 7.",
+        "A relay was killed before its message 5.",
+        "2 messages were handed over twice.",
+        "20 mails were sent, one for each order.",
     ]
 
 

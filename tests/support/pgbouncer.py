@@ -39,14 +39,15 @@ def pgbouncer(url: str, folder: Path, *, pool_size: int = 4) -> Iterator[str]:
     user = _unprivileged(folder)
     process = subprocess.Popen([PROGRAM, folder / "pgbouncer.ini"], stderr=subprocess.DEVNULL, user=user)
     try:
-        eventually(lambda: _answers(port))
+        eventually(lambda: answers(port))
         yield target._replace(netloc=f"{target.username}:{target.password}@127.0.0.1:{port}").geturl()
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
+    """Say whether somebody listens there."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
