@@ -1,9 +1,9 @@
 """Hand jobs to BullMQ from a transaction: each order is mailed once, though the relay is killed in the middle.
 
 The orders, the messages about them and the end of the run commit together. A relay hands the messages to BullMQ, over
-Redis, with `jobId=external_job_id(key)`: BullMQ drops a job whose id it knows, for as long as it keeps that job. So jobs
-that are done are kept for longer than a relay may need to repeat itself. Here the relay is killed with SIGKILL twice,
-once after a message went to Redis and before that was recorded, once before it went.
+Redis, with `jobId=external_job_id(key)`: BullMQ drops a job whose id it knows, for as long as it keeps that job. So
+jobs that are done are kept for longer than a relay may need to repeat itself. Here the relay is killed with SIGKILL
+twice: once after a message went to Redis and before that was recorded, once before it went.
 
 Run it with `python examples/outbox_bullmq.py postgresql://… redis://…` (or DATABASE_URL and REDIS_URL), on a database
 with tenure's schema. It needs `pip install bullmq`. The worker may as well be one of BullMQ for Node.js.
@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-from bullmq import Job, Queue, Worker
+from bullmq import Job, Queue, Worker  # type: ignore[import-untyped] # it has no types
 
 from tenure import AsyncJobSchedulerService, JobAcquireOptions, JobExecutionLease
 from tenure.outbox import AsyncOutbox, OutboxMessage

@@ -11,6 +11,7 @@ import pytest
 
 import tenure
 from tenure import AsyncJobSchedulerService, JobSchedulerService
+from tenure.outbox import AsyncOutbox, Outbox
 
 NAMES = {
     "AsyncJobExecutionLease",
@@ -83,6 +84,20 @@ def test_both_services_have_the_same_methods_parameters_and_defaults() -> None:
         mine = [(p.name, p.kind, p.default) for p in signature.parameters.values()]
         theirs = [(p.name, p.kind, p.default) for p in on_loop[name].parameters.values()]
         assert mine == theirs, name
+
+
+def test_both_outboxes_have_the_same_methods_parameters_and_defaults() -> None:
+    """C1.2, C7.4: as the services."""
+    blocking, on_loop = public_methods(Outbox), public_methods(AsyncOutbox)
+    assert blocking.keys() == on_loop.keys()
+    for name, signature in blocking.items():
+        mine = [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+        theirs = [(p.name, p.kind, p.default) for p in on_loop[name].parameters.values()]
+        assert mine == theirs, name
+        assert inspect.getdoc(getattr(Outbox, name)), name
+        assert inspect.getdoc(getattr(AsyncOutbox, name)), name
+        if name != "__init__":
+            assert inspect.iscoroutinefunction(getattr(AsyncOutbox, name)), name
 
 
 def test_every_async_method_is_a_coroutine_function() -> None:

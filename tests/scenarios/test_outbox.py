@@ -246,7 +246,7 @@ class TestRelay:
         assert await box.call("prune", timedelta(0)) == 1
         execute(
             database_url,
-            f"INSERT INTO {OUTBOX} (\"idempotencyKey\", type, payload, \"enqueueToken\", \"doneAt\") "
+            f'INSERT INTO {OUTBOX} ("idempotencyKey", type, payload, "enqueueToken", "doneAt") '
             "SELECT 'n' || n, 't', '{}', gen_random_uuid(), 'epoch' FROM generate_series(1, 2500) n",
         )
         assert await box.call("prune") == 2500
@@ -338,7 +338,7 @@ class TestRefusals:
             with pytest.raises(TypeError, match="AsyncOutbox"):
                 box.relay(coroutine)
             with pytest.raises(TypeError, match="AsyncOutbox"):
-                box.relay(lambda message: coroutine(message))
+                box.relay(lambda message: coroutine(message))  # noqa: PLW0108 - hides that it is a coroutine function
             published = Published()
             assert box.relay(published) == 1
             assert published[0].attempt == 2
