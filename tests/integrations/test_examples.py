@@ -92,11 +92,12 @@ def test_an_import_killed_five_times_has_each_row_once(database_url: str, servic
         reached = done()
         assert goal <= reached < 100_000
         if attempt == 3:
-            assert re.search(
-                rf"RUNNING +import-prices .* {reached:,}/100,000 {reached // 1000} % ", listed(database_url)
-            )
+            shown = re.search(r"RUNNING +import-prices .* ([\d,]+)/100,000 (\d+) % ", listed(database_url))
+            assert shown
+            assert int(shown[1].replace(",", "")) >= reached  # what was sent before the kill may be committed after it
+            assert int(shown[2]) == int(shown[1].replace(",", "")) // 1000
     words = run_example("import_in_batches.py", database_url).splitlines(keepends=True)
-    assert first_row(words[0], 6) == reached
+    assert first_row(words[0], 6) >= reached
     assert words[1:] == ["imported 100000 rows\n"]
     counted = execute(database_url, "SELECT count(*), count(DISTINCT number), min(number), max(number) FROM prices")
     assert counted == [(100_000, 100_000, 1, 100_000)]
@@ -113,8 +114,10 @@ def test_the_pages_blocks_run_in_their_order(database_url: str) -> None:
         exec(compile(code, str(PAGE), "exec"), space)
     assert spaces[0]["outcome"].result == 2
     assert len(spaces[-1]["sent"]) == 1
+    assert [space["ordered"] for space in spaces if "ordered" in space] == [["paper"]]
     assert execute(database_url, "SELECT month, count(*) FROM invoices GROUP BY month ORDER BY month") == [
         ("2026-07", 2),
+        ("numbered", 3),
         ("reminder", 2),
     ]
     assert execute(database_url, f'SELECT CAST("status" AS text), count(*) FROM {TABLE} GROUP BY 1') == [
