@@ -48,6 +48,14 @@ class JobRun:
     """How far the run came, as whichever attempt said last; it stays when the run is done, and goes with its row."""
     checkpointed_at: datetime | None = None
 
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Give how much is done, and of how much, if the checkpoint says so: `{"done": 3, "of": 10}`, or more."""
+        done, of = (self.checkpoint or {}).get("done"), (self.checkpoint or {}).get("of")
+        if type(done) is not int or type(of) is not int or done < 0 or of < 1:
+            return None
+        return done, of
+
 
 def read_run(row: tuple[Any, ...]) -> JobRun:
     """Read a row of `${run_columns}`."""

@@ -55,7 +55,13 @@ _TEXT = re.compile(r"text|character varying(\(\d+\))?")
 _ZONED = re.compile(r"timestamp(\(\d\))? with time zone")
 _ZONELESS = re.compile(r"timestamp(\(\d\))? without time zone")
 _NOT_SUCCESS = re.compile(r"\(status <> 'SUCCESS'::.+\)", re.DOTALL)
-_BODY = re.compile(r"\$reclaim\$(.*?)\$reclaim\$", re.DOTALL)
+_FUNCTION = re.compile(
+    r"CREATE FUNCTION \$\{(?P<name>\w+)_function\}.*?\$(?P=name)\$(?P<body>.*?)\$(?P=name)\$;", re.DOTALL
+)
+_TRIGGER = re.compile(
+    r"CREATE TRIGGER \$\{(?P<name>\w+)_trigger\}.*?EXECUTE FUNCTION \$\{(?P<function>\w+)_function\}\(\);", re.DOTALL
+)
+_GRANT = re.compile(r"GRANT EXECUTE ON FUNCTION .*?;", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ def steps_for(found: Found, table: Table, zone: str | None) -> Iterator[Step]:
     yield from _identity(found, table)
     yield from _constraints(found, table)
     yield from _indexes(found, table)
-    yield from _trigger(found, table)
+    yield from _programs(found, table)
     yield from _records(found, table)
 
 
@@ -338,22 +344,29 @@ def _serves(index: Index, columns: tuple[str, ...], *, partial: bool) -> bool:
     return bool(index.sound and not index.unique and index.columns == columns and fits)
 
 
-def _trigger(found: Found, table: Table) -> Iterator[Step]:
-    template = read_sql(f"migrations/{FIRST_MIGRATION}")
-    body = _BODY.search(template)
-    assert body, "the first migration makes the function"
-    name, function = f"{table.name}_reclaim_trigger", f"{table.name}_reclaim"
-    fires = any((t.name, t.function) == (name, function) and t.mode in ("O", "A") for t in found.triggers)
-    if fires and found.reclaim_body == body[1]:
-        return
-    made = (
-        template[template.index("CREATE FUNCTION") :].strip().replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
-    )
-    yield Step(
-        "Fence and count takeovers by NestJS nodes.",
-        f"DROP TRIGGER IF EXISTS {quote(name)} ON {table.quoted};\n"
-        + Template(made).safe_substitute(table.identifiers()),
-    )
+def _programs(found: Found, table: Table) -> Iterator[Step]:
+    """Make functions and triggers anew where one is missing, off or another's; what is to be applied brings its own."""
+    purposes = {FIRST_MIGRATION: "Fence and count takeovers by NestJS nodes."}
+    for migration in migrations():
+        if migration != FIRST_MIGRATION and migration not in found.made:
+            continue
+        template = read_sql(f"migrations/{migration}")
+        functions, triggers = list(_FUNCTION.finditer(template)), list(_TRIGGER.finditer(template))
+        firing = {(trigger.name, trigger.function) for trigger in found.triggers if trigger.mode in ("O", "A")}
+        if all(found.bodies.get(f"{table.name}_{each['name']}") == each["body"] for each in functions) and all(
+            (f"{table.name}_{each['name']}_trigger", f"{table.name}_{each['function']}") in firing for each in triggers
+        ):
+            continue
+        dropped = [
+            f"DROP TRIGGER IF EXISTS {quote(table.name + '_' + each['name'] + '_trigger')} ON {table.quoted};"
+            for each in triggers
+        ]
+        made = [each[0].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1) for each in functions]
+        made += [each[0] for each in (*triggers, *_GRANT.finditer(template))]
+        yield Step(
+            purposes.get(migration, f"Make the functions and triggers of {migration} anew."),
+            "\n".join([*dropped, Template("\n\n".join(made)).safe_substitute(table.identifiers())]),
+        )
 
 
 def _records(found: Found, table: Table) -> Iterator[Step]:
