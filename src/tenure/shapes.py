@@ -144,7 +144,7 @@ OUTBOX = Shape(
     identity=("id",),
     unique=(("id",), ("idempotencyKey",)),
     indexes=("outbox_unsent_idx", "outbox_dead_idx", "outbox_done_idx"),
-    fillfactor=70,
+    fillfactor=50,
     slow="relays are slow",
 )
 

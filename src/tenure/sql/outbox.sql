@@ -38,8 +38,10 @@ WITH RECURSIVE kinds AS (
       COALESCE(unsent."claimedUntil" > clock_timestamp() AND unsent."claimToken" <> CAST(:claim_token AS uuid), false)
         AS "isHeld"
     FROM ${outbox} AS unsent
-    WHERE unsent."doneAt" IS NULL AND unsent."deadAt" IS NULL AND unsent."type" = kinds."type"
-    ORDER BY unsent."id" LIMIT CAST(:batch AS bigint)
+    WHERE unsent."doneAt" IS NULL AND unsent."deadAt" IS NULL
+      -- no equality, under which the planner may walk the primary key past all that was sent
+      AND unsent."type" BETWEEN kinds."type" AND kinds."type"
+    ORDER BY unsent."type", unsent."id" LIMIT CAST(:batch AS bigint)
   ) AS ahead
   WINDOW line AS (PARTITION BY ahead."type" ORDER BY ahead."id")
 ), wanted AS (
