@@ -212,6 +212,17 @@ def test_the_next_tick_is_later_also_when_asked_within_a_repeated_hour() -> None
         assert fixed.next_after(instant) == expected
 
 
+def test_a_yearly_wildcard_job_is_found_on_either_side_of_a_fold() -> None:
+    """C10.3: the search leaps over the months between, not over a fold that shows a time again."""
+    paris = Cron("*/30 2 25 10 *", timezone="Europe/Paris")
+    assert paris.next_after(utc("2026-10-25T00:30")) == utc("2026-10-25T01:00")
+    # At 00:01 on 7 November 2010 the clock went back to 23:01 on the 6th.
+    newfoundland = Cron("* * 7 11 *", timezone="America/St_Johns")
+    midnight = utc("2010-11-07T02:30")
+    assert newfoundland.previous(utc("2010-11-07T03:00")) == midnight
+    assert newfoundland.next_after(midnight) == utc("2010-11-07T03:30")
+
+
 def test_offsets_that_are_no_whole_minutes() -> None:
     """Before 1911 Paris was 9 min 21 s ahead: a tick is where the clock shows :00, not where UTC does."""
     schedule = Cron("0 12 * * *", timezone="Europe/Paris")
