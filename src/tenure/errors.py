@@ -5,7 +5,8 @@
     TenureError
     ├── InvalidJobOptionsError               (also a ValueError)
     │   ├── InvalidJobIdentityOptionsError   code, run key, type, name
-    │   └── InvalidJobLeaseOptionsError      lease and heartbeat
+    │   ├── InvalidJobLeaseOptionsError      lease and heartbeat
+    │   └── InvalidScheduleError             cron expression, time zone, period, instant
     ├── InvalidJobDataError                  (also a ValueError) what cannot be stored
     ├── LostJobLeaseError                    the lease is somebody else's, or nobody's
     ├── OutcomeNotRecordedError              the callback succeeded, the row does not say so
@@ -49,6 +50,10 @@ class InvalidJobIdentityOptionsError(InvalidJobOptionsError):
 
 class InvalidJobLeaseOptionsError(InvalidJobOptionsError):
     """Refuse a lease length or a heartbeat (C3.1 to C3.3)."""
+
+
+class InvalidScheduleError(InvalidJobOptionsError):
+    """Refuse a cron expression, a time zone, a period, or an instant that is not aware (C10.1, C10.3)."""
 
 
 class InvalidJobDataError(TenureError, ValueError):
