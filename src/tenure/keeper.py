@@ -34,8 +34,8 @@ TOGETHER = 0.5
 
 ON_LOOP = (
     "Leases are renewed on the event loop, since an asyncpg pool gives no thread a connection: a callback that blocks "
-    "the loop for longer than its lease loses its run. Give the service heartbeat_database= (a connection string, say), "
-    "and a thread renews."
+    "the loop for longer than its lease loses its run. Give the service heartbeat_database= (a connection string, "
+    "say), and a thread renews."
 )
 
 DISOWNED = '{"error":"released: nobody learned that this attempt had won"}'

@@ -28,10 +28,10 @@ Source = Callable[[], Recipe]
 """Says how to connect, asked anew for each connection: a password may change."""
 
 
-def _source(database: object) -> Source:
+def _source(database: str | Source | None) -> Source:
     if callable(database):
         return database
-    recipe = Recipe(database if isinstance(database, str) else "", {})
+    recipe = Recipe(database or "", {})
     return lambda: recipe
 
 
@@ -41,9 +41,9 @@ class PsycopgDriver:
     def __init__(self, database: str | ConnectionPool[Any] | Source, table: Table) -> None:
         if isinstance(database, str):
             check_conninfo(database)
-        self._given = database if isinstance(database, ConnectionPool) else None
-        self._source = _source(database)
-        self._pool = self._given
+        self._given: ConnectionPool[Any] | None = database if isinstance(database, ConnectionPool) else None
+        self._source = _source(None if isinstance(database, ConnectionPool) else database)
+        self._pool: ConnectionPool[Any] | None = self._given
         self._opening = threading.Lock()
         self._refusals = Refusals()
         self._table = table
@@ -136,9 +136,9 @@ class AsyncPsycopgDriver:
     def __init__(self, database: str | AsyncConnectionPool[Any] | Source, table: Table) -> None:
         if isinstance(database, str):
             check_conninfo(database)
-        self._given = database if isinstance(database, AsyncConnectionPool) else None
-        self._source = _source(database)
-        self._pool = self._given
+        self._given: AsyncConnectionPool[Any] | None = database if isinstance(database, AsyncConnectionPool) else None
+        self._source = _source(None if isinstance(database, AsyncConnectionPool) else database)
+        self._pool: AsyncConnectionPool[Any] | None = self._given
         self._opening = asyncio.Lock()
         self._refusals = Refusals()
         self._table = table
