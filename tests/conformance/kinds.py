@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +57,7 @@ def django_alias(url: str) -> str:
         settings.configure()
         django.setup()
     parts = conninfo_to_dict(url)
-    alias = f"tenure_{parts['dbname']}_{parts['port']}"
+    alias = f"tenure_{parts['user']}_{parts['dbname']}_{parts['port']}"
     named = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
     found = {"ENGINE": "django.db.backends.postgresql", **{key: parts.get(name, "") for key, name in named.items()}}
     if alias not in django_connections.databases:
@@ -79,7 +80,8 @@ def _asyncpg(url: str) -> Made:
     pool = asyncpg.create_pool(url, min_size=0, max_size=8)
 
     async def close() -> None:
-        pool.terminate()
+        with suppress(asyncpg.InterfaceError):  # never used, so never initialised
+            pool.terminate()
 
     return pool, close
 
