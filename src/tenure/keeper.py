@@ -32,6 +32,12 @@ WARN_EVERY_S = 60.0
 TOGETHER = 0.5
 """A round takes along every lease that has spent this share of its heartbeat."""
 
+ON_LOOP = (
+    "Leases are renewed on the event loop, since an asyncpg pool gives no thread a connection: a callback that blocks "
+    "the loop for longer than its lease loses its run. Give the service heartbeat_database= (a connection string, "
+    "say), and a thread renews."
+)
+
 DISOWNED = '{"error":"released: nobody learned that this attempt had won"}'
 
 
@@ -87,8 +93,11 @@ class _Troubles:
 class Keeper(Rounds):
     """Keep leases alive. `keep`, `let_go` and `disown` may be called from any thread and never wait."""
 
-    def __init__(self, connect: Callable[[float], Awaitable[Link]], statements: Statements) -> None:
-        super().__init__(connect, "tenure-keeper")
+    def __init__(
+        self, connect: Callable[[float], Awaitable[Link]], statements: Statements, *, stays_on_loop: bool = False
+    ) -> None:
+        super().__init__(connect, "tenure-keeper", stays_on_loop=stays_on_loop)
+        self._said_where = False
         self._statements = statements
         self._kept: dict[JobLease, _Kept] = {}
         self._disowned: dict[UUID, _Disowned] = {}
@@ -117,6 +126,11 @@ class Keeper(Rounds):
         with self._lock:
             self._disowned[owner_token] = _Disowned(boot_s() + DISOWN_FOR_S)
         self._rouse(0.0)
+
+    def _started_on_loop(self) -> None:
+        if not self._said_where:
+            self._said_where = True
+            logger.warning(ON_LOOP)
 
     def _has_work(self) -> bool:
         return bool(self._kept or self._disowned)

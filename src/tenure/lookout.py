@@ -64,8 +64,10 @@ class Watch:
 class Lookout(Rounds):
     """Look at runs for all who wait. `watch` and `forget` may be called from any thread and never block."""
 
-    def __init__(self, connect: Callable[[float], Awaitable[Link]], statements: Statements) -> None:
-        super().__init__(connect, "tenure-lookout")
+    def __init__(
+        self, connect: Callable[[float], Awaitable[Link]], statements: Statements, *, stays_on_loop: bool = False
+    ) -> None:
+        super().__init__(connect, "tenure-lookout", stays_on_loop=stays_on_loop)
         self._statements = statements
         self._watches: set[Watch] = set()
         self._failures = 0

@@ -1,5 +1,7 @@
 """A thread that goes round while there is work: a small event loop, a connection of its own, and sleep in between.
 
+Where no thread can have a connection (an asyncpg pool alone), the same rounds are a task of the caller's loop (C5.3).
+
 What is done in a round, and when the next one is due, is the subclass's affair. The thread starts with the first work,
 ends some time after the last, and can be roused from any thread.
 """
@@ -25,8 +27,12 @@ IDLE_S = 10.0
 class Rounds(ABC):
     """Own the thread, its loop and its link. Some hooks are called under the lock, the others by the thread alone."""
 
-    def __init__(self, connect: Callable[[float], Awaitable[Link]], thread_name: str) -> None:
+    def __init__(
+        self, connect: Callable[[float], Awaitable[Link]], thread_name: str, *, stays_on_loop: bool = False
+    ) -> None:
         self._connect = connect
+        self._stays_on_loop = stays_on_loop
+        self._task: asyncio.Task[None] | None = None
         self._thread_name = thread_name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -64,6 +70,11 @@ class Rounds(ABC):
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def _start(self) -> None:
+        if self._stays_on_loop:
+            self._loop, self._wake, self._wakes_boot_s = asyncio.get_running_loop(), asyncio.Event(), 0.0
+            self._task = self._loop.create_task(self._go_round_here(self._wake), name=self._thread_name)
+            self._started_on_loop()
+            return
         loop, wake = asyncio.SelectorEventLoop(), asyncio.Event()
         try:
             threading.Thread(target=self._work, args=(loop, wake), name=self._thread_name, daemon=True).start()
@@ -75,6 +86,19 @@ class Rounds(ABC):
     def _work(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(self._go_round(wake))
+
+    def _started_on_loop(self) -> None:  # noqa: B027 - most have nothing to note
+        """Take note that the rounds begin on the caller's loop (under the lock)."""
+
+    async def _go_round_here(self, wake: asyncio.Event) -> None:
+        """Go round as a task of the caller's loop, which cancels it if it ends first."""
+        try:
+            await self._go_round(wake)
+        finally:
+            if self._link:
+                self._link.cut()
+            if self._wake is wake:
+                self._loop = self._wake = self._link = None
 
     async def _go_round(self, wake: asyncio.Event) -> None:
         busy_boot_s = boot_s()

@@ -36,9 +36,11 @@ _SUCCESS, _FAIL = Status.SUCCESS, Status.FAIL
 class JobSchedulerService(BlockingShell):
     """Acquire, renew and settle runs from blocking code.
 
-    `database` is a connection string or URL, a `psycopg_pool.ConnectionPool`, or nothing for libpq's environment. A
-    pool that is given is never closed here. Nothing is sent before the first call. Threads may share a service; a
-    forked child may use it too, unless it was given a pool.
+    `database` is a connection string or URL, a `psycopg_pool.ConnectionPool`, a SQLAlchemy `Engine` over psycopg, a
+    Django connection (`django.db.connection`, `connections["alias"]`), or nothing for libpq's environment. A pool or
+    engine that is given is never closed here; of Django, the settings are used, not its connection. Nothing is sent
+    before the first call. Threads may share a service; a forked child may use it too, unless it was given a pool or an
+    engine. `heartbeat_database`, of any of these kinds, is where renewal connects instead.
 
     Every method may raise `JobDatabaseError`, which says whether the database may have changed.
     """
@@ -190,9 +192,11 @@ class JobSchedulerService(BlockingShell):
 class AsyncJobSchedulerService(LoopShell):
     """Acquire, renew and settle runs from a loop; as `JobSchedulerService` otherwise.
 
-    `database` is a connection string or URL, a `psycopg_pool.AsyncConnectionPool`, or nothing for libpq's environment.
-    A service belongs to the event loop that uses it first; another one gets a `JobServiceStateError`. Renewal runs in
-    a thread of its own, so a callback that blocks the loop keeps its run (C5.3).
+    `database` is a connection string or URL, a `psycopg_pool.AsyncConnectionPool`, an `asyncpg.Pool`, a SQLAlchemy
+    `AsyncEngine` over psycopg or asyncpg, a Django connection, or nothing for libpq's environment. A service belongs to
+    the event loop that uses it first; another one gets a `JobServiceStateError`. Renewal runs in a thread of its own,
+    so a callback that blocks the loop keeps its run; an asyncpg pool alone gives a thread no connection, so renewal
+    runs on the loop there, unless `heartbeat_database` says where else to connect (C5.3).
 
     A cancelled call ends what it had sent before it raises `CancelledError`: no connection is left busy.
     """
@@ -212,12 +216,12 @@ class AsyncJobSchedulerService(LoopShell):
     async def migrate(self) -> list[str]:
         """Apply the migrations that are missing and give their names; as the blocking `migrate` (C9.1)."""
         self._check_open()
-        return await asyncio.to_thread(schema.apply, await self._driver.administrator(), self._table)
+        return await asyncio.to_thread(schema.apply, await self._administrator(), self._table)
 
     async def check_schema(self) -> list[str]:
         """Say what is missing or different in the schema; as the blocking `check_schema` (C9.1)."""
         self._check_open()
-        return await asyncio.to_thread(schema.check, await self._driver.administrator(), self._table)
+        return await asyncio.to_thread(schema.check, await self._administrator(), self._table)
 
     async def acquire(self, options: JobAcquireOptions) -> JobAcquireResult:
         """Try to win a run: one statement, one round trip, win or lose; as the blocking `acquire` (C4).

@@ -17,7 +17,16 @@ from tenure import operations
 from tenure.attempts import JobAttempt
 from tenure.clock import boot_s
 from tenure.data import clean_text, describe_error, encode_checkpoint, encode_data
-from tenure.drivers import AsyncDriver, Driver, Link, Rows
+from tenure.drivers import (
+    AsyncDatabase,
+    AsyncDriver,
+    Connector,
+    Driver,
+    Link,
+    Rows,
+    SyncDatabase,
+    resolve_connector,
+)
 from tenure.drivers.guests import Guest, OutsideTransactionError, guest_of
 from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError, LostJobLeaseError
 from tenure.identity import storable_text
@@ -68,6 +77,7 @@ class ServiceBase(Generic[D, B]):
         schema: str = DEFAULT_SCHEMA,
         table: str = DEFAULT_TABLE,
         owner_label: str | None = None,
+        heartbeat_database: SyncDatabase | AsyncDatabase | None = None,
     ) -> None:
         self._database = database
         self._table = Table(schema, table)
@@ -77,6 +87,7 @@ class ServiceBase(Generic[D, B]):
         self._forked = False
         self._holds: WeakValueDictionary[UUID, Hold] = WeakValueDictionary()
         self._driver: D = self._make_driver()
+        self._heartbeat_driver = resolve_connector(heartbeat_database, self._table) if heartbeat_database else None
         self._keeper, self._lookout = self._make_threads()
         _living.add(self)
 
@@ -89,12 +100,16 @@ class ServiceBase(Generic[D, B]):
 
     def _make_threads(self) -> tuple[Keeper, Lookout]:
         """Make what renews and what looks; neither starts its thread before it has work."""
-        driver = self._driver
+        driver: Connector = self._heartbeat_driver or self._driver
+        stays = driver.stays_on_loop
 
         def connect(limit_s: float) -> Coroutine[Any, Any, Link]:
             return driver.link(limit_s=limit_s)
 
-        return Keeper(connect, self._statements), Lookout(connect, self._statements)
+        return (
+            Keeper(connect, self._statements, stays_on_loop=stays),
+            Lookout(connect, self._statements, stays_on_loop=stays),
+        )
 
     def _start_afresh(self) -> None:
         """Leave the parent its connections, its keeper and its leases; a pool that was given cannot be remade."""
@@ -117,8 +132,8 @@ class ServiceBase(Generic[D, B]):
     def _check_process(self) -> None:
         if self._forked and self._driver.given:
             raise JobServiceStateError(
-                "This service was given its pool before os.fork(), and a pool does not survive a fork. Make the pool "
-                "and the service in the child, or give the service a connection string."
+                "This service was given its pool or engine before os.fork(), and a pool does not survive a fork. Make "
+                "both in the child, or give the service a connection string."
             )
 
     def _check_not_forked_since(self, keeper: Keeper) -> None:

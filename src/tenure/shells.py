@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from inspect import isawaitable
 from typing import Any, TypeVar
 from uuid import UUID
 
 from tenure import operations
 from tenure.clock import boot_s, spread
 from tenure.data import encode_data
-from tenure.drivers import AsyncDatabase, AsyncDriver, Driver, SyncDatabase, resolve, resolve_async
+from tenure.drivers import Administrator, AsyncDatabase, AsyncDriver, Driver, SyncDatabase, resolve, resolve_async
 from tenure.errors import JobDatabaseError, JobServiceStateError, OutcomeNotRecordedError
 from tenure.interruption import Finished, Looks, to_its_end
 from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease
@@ -135,6 +136,13 @@ class LoopShell(ServiceBase[AsyncDriver, AsyncDatabase]):
         elif self._looks.loop is not loop:
             raise JobServiceStateError(OTHER_LOOP)
         return self._looks
+
+    async def _administrator(self) -> Administrator:
+        """Give what opens a connection for schema work, over what has one."""
+        if self._heartbeat_driver is None or not self._driver.stays_on_loop:
+            return await self._driver.administrator()
+        found = self._heartbeat_driver.administrator()
+        return await found if isawaitable(found) else found
 
     async def _perform(self, attempt: Attempt[R]) -> R:
         while True:

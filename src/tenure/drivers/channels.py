@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 import psycopg
+from psycopg.types.array import ListDumper
+from psycopg.types.numeric import IntDumper, IntLoader
+from psycopg.types.string import StrDumper, TextLoader
+from psycopg.types.uuid import UUIDDumper
 
 from tenure.drivers.limits import Limit
 from tenure.drivers.problems import Complaint, unreachable
@@ -15,6 +20,8 @@ C = TypeVar("C", bound="psycopg.BaseConnection[Any]")
 K = TypeVar("K", bound="psycopg.RawCursor[Any] | psycopg.AsyncRawCursor[Any]")
 
 TRAITS = "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')"
+_LOADERS = (("text", TextLoader), ("varchar", TextLoader), ("int8", IntLoader), ("int4", IntLoader))
+_DUMPERS = ((str, StrDumper), (int, IntDumper), (UUID, UUIDDumper), (list, ListDumper))
 _NEVER_SENT = "22000"  # the driver itself refused a value
 
 
@@ -63,6 +70,15 @@ class Channels(dict[C, Channel[K]]):
             self.pop(known, None)
         self[connection] = channel
         return channel
+
+
+def plain(cursor: K) -> K:
+    """Give a cursor that converts our few types as psycopg does, whatever an application registered for its own."""
+    for oid, loader in _LOADERS:
+        cursor.adapters.register_loader(oid, loader)
+    for kind, dumper in _DUMPERS:
+        cursor.adapters.register_dumper(kind, dumper)
+    return cursor
 
 
 def socket_of(connection: psycopg.BaseConnection[Any]) -> int:

@@ -6,33 +6,19 @@ see what they know. No framework is imported: a connection of one that is not lo
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tenure.drivers import Rows
+from tenure.drivers.texts import plain_rows, statement_of, texts_of
 from tenure.operations import Call
-
-_PLACEHOLDER = re.compile(rb'("(?:[^"]|"")*")|\$(\d+)')
-"""A quoted identifier, which may hold anything and is left alone, or a parameter."""
-
-_SECRETS = {"owner_token", "payload"}
 
 KNOWN = (
     "a psycopg Connection or AsyncConnection, an asyncpg Connection, a SQLAlchemy Connection, AsyncConnection, Session "
     "or AsyncSession, or a Django connection to PostgreSQL"
 )
-
-
-class _Secret(str):
-    """Be a text that no log of statements and no error of SQLAlchemy's shows (C11)."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'...'"
 
 
 class OutsideTransactionError(Exception):
@@ -84,7 +70,7 @@ def _psycopg(connection: Any) -> Guest:
         from psycopg.rows import tuple_row
 
         cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-        return _texts(cursor.execute(_statement(call, rb"$\2"), _parameters(call)).fetchall())
+        return plain_rows(cursor.execute(statement_of(call, rb"$\2"), texts_of(call)).fetchall())
 
     return Guest(fetch, is_async=False)
 
@@ -99,8 +85,8 @@ def _psycopg_async(connection: Any) -> Guest:
                 pass  # as above
         _refuse_autocommit(connection.autocommit and connection.info.transaction_status.name == "IDLE")
         cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
-        await cursor.execute(_statement(call, rb"$\2"), _parameters(call))
-        return _texts(await cursor.fetchall())
+        await cursor.execute(statement_of(call, rb"$\2"), texts_of(call))
+        return plain_rows(await cursor.fetchall())
 
     return Guest(fetch, is_async=True)
 
@@ -109,14 +95,14 @@ def _asyncpg(connection: Any) -> Guest:
     _refuse_autocommit(not connection.is_in_transaction())
 
     async def fetch(call: Call) -> Rows:
-        return _texts(await connection.fetch(_statement(call, rb"$\2").decode(), *_parameters(call)))
+        return plain_rows(await connection.fetch(statement_of(call, rb"$\2").decode(), *texts_of(call)))
 
     return Guest(fetch, is_async=True)
 
 
 def _sqlalchemy(connection: Any) -> Guest:
     _refuse_autocommit(bool(getattr(connection.connection.dbapi_connection, "autocommit", False)))
-    return Guest(lambda call: _texts(connection.execute(*_text(call)).fetchall()), is_async=False)
+    return Guest(lambda call: plain_rows(connection.execute(*_text(call)).fetchall()), is_async=False)
 
 
 def _sqlalchemy_session(session: Any) -> Guest:
@@ -127,7 +113,7 @@ def _sqlalchemy_async(connection: Any) -> Guest:
     async def fetch(call: Call) -> Rows:
         raw = await connection.get_raw_connection()
         _refuse_autocommit(bool(getattr(raw.dbapi_connection, "autocommit", False)))
-        return _texts((await connection.execute(*_text(call))).fetchall())
+        return plain_rows((await connection.execute(*_text(call))).fetchall())
 
     return Guest(fetch, is_async=True)
 
@@ -149,8 +135,8 @@ def _django(connection: Any) -> Guest:
         connection.validate_no_broken_transaction()
         # A cursor below Django's own wrappers: with DEBUG they log and keep every statement with its values (C11).
         with connection.wrap_database_errors, connection.create_cursor() as cursor:
-            cursor.execute(_statement(call, rb"%(p\2)s", percent=b"%%").decode(), _named(call, "p"))
-            return _texts(cursor.fetchall())
+            cursor.execute(statement_of(call, rb"%(p\2)s", percent=b"%%").decode(), _named(call, "p"))
+            return plain_rows(cursor.fetchall())
 
     return Guest(fetch, is_async=False)
 
@@ -167,31 +153,12 @@ def _text(call: Call) -> tuple[Any, dict[str, str | None]]:
     while prefix.encode() in call.query.text:  # with asyncpg, it replaces `%(name)s` within quoted identifiers, too
         prefix += "_"
     named = _named(call, prefix)
-    statement = _statement(call, rb":" + prefix.encode() + rb"\2", colon=rb"\:").decode()
+    statement = statement_of(call, rb":" + prefix.encode() + rb"\2", colon=rb"\:").decode()
     return text(statement).bindparams(*(bindparam(name, type_=Text()) for name in named)), named
 
 
-def _statement(call: Call, placeholder: bytes, *, percent: bytes = b"%", colon: bytes = b":") -> bytes:
-    """Give the statement with a driver's own placeholders, and with its own spelling of what means more to it."""
-    found = call.query.text.replace(b"%", percent).replace(b":", colon)
-    return _PLACEHOLDER.sub(lambda match: match[1] or match.expand(b"CAST(" + placeholder + b" AS text)"), found)
-
-
-def _parameters(call: Call) -> list[str | None]:
-    """Give the values as texts: an application's own codecs for uuid or jsonb, common with asyncpg, change nothing."""
-    return [
-        None if value is None else (_Secret if name in _SECRETS else str)(value)
-        for name, value in zip(call.query.parameters, call.parameters, strict=True)
-    ]
-
-
 def _named(call: Call, prefix: str) -> dict[str, str | None]:
-    return {f"{prefix}{number}": value for number, value in enumerate(_parameters(call), start=1)}
-
-
-def _texts(rows: Iterable[Iterable[Any]]) -> Rows:
-    """Give rows as plain tuples; from a database in SQL_ASCII, psycopg gives texts as bytes."""
-    return [tuple(value.decode() if isinstance(value, bytes) else value for value in row) for row in rows]
+    return {f"{prefix}{number}": value for number, value in enumerate(texts_of(call), start=1)}
 
 
 def _refuse_autocommit(outside: bool) -> None:

@@ -1,90 +1,65 @@
-"""psycopg 3, blocking and on a loop: a pool that was given, or one of our own for a connection string.
-
-Each statement runs on a connection of its own in autocommit, at READ COMMITTED whatever the database's default is
-(C4.5), and keeps no session state (C4.8).
-"""
+"""psycopg 3, blocking and on a loop: a pool that was given, or one of our own for a connection string or a recipe."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Self
 
 import psycopg
-from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from tenure.drivers import Administrator, Rows
-from tenure.drivers.channels import TRAITS, Channel, Channels, Traits, complaint_of, socket_of
-from tenure.drivers.limits import Limit, limited, limited_on_loop
-from tenure.drivers.problems import Complaint, Refusals, busy, problem, unreachable
+from tenure.drivers.links import PsycopgLink, administrator, connect, connect_async
+from tenure.drivers.problems import Refusals, busy
 from tenure.drivers.recipes import CONNECT_LIMIT_S, Recipe, check_conninfo, resolved
+from tenure.drivers.sending import AsyncSender, Sender
 from tenure.operations import Call
 from tenure.statements import Table
 
 POOL_SIZE = 10
 CLOSE_LIMIT_S = 1.0
 
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+Source = Callable[[], Recipe]
+"""Says how to connect, asked anew for each connection: a password may change."""
 
 
-def _administrator(recipe: Recipe, table: Table) -> Administrator:
-    @contextmanager
-    def administer() -> Generator[psycopg.Connection[Any]]:
-        try:
-            connection = psycopg.connect(
-                recipe.text(), autocommit=True, row_factory=tuple_row, cursor_factory=psycopg.RawCursor
-            )
-        except psycopg.Error as error:
-            raise unreachable(str(error)) from None
-        with connection:
-            try:
-                yield connection
-            except psycopg.Error as error:
-                told = Complaint(
-                    error.sqlstate,
-                    error.diag.message_primary or str(error),
-                    connection.info.user,
-                    database=connection.info.dbname,
-                    migrates=True,
-                )
-                raise problem(told, table) from None
-
-    return administer
+def _source(database: str | Source | None) -> Source:
+    if callable(database):
+        return database
+    recipe = Recipe(database or "", {})
+    return lambda: recipe
 
 
 class PsycopgDriver:
     """Send statements over psycopg, blocking."""
 
-    def __init__(self, database: str | ConnectionPool[Any], table: Table) -> None:
+    def __init__(self, database: str | ConnectionPool[Any] | Source, table: Table) -> None:
         if isinstance(database, str):
             check_conninfo(database)
-        self._given = database if isinstance(database, ConnectionPool) else None
-        self._conninfo = database if isinstance(database, str) else ""
-        self._pool = self._given
+        self._given: ConnectionPool[Any] | None = database if isinstance(database, ConnectionPool) else None
+        self._source = _source(None if isinstance(database, ConnectionPool) else database)
+        self._pool: ConnectionPool[Any] | None = self._given
         self._opening = threading.Lock()
         self._refusals = Refusals()
         self._table = table
-        self._channels: Channels[psycopg.Connection[Any], psycopg.RawCursor[Any]] = Channels()
+        self._sender = Sender(table)
 
     def fetch(self, call: Call, *, limit_s: float, fresh: bool = False) -> Rows:
         """Send a call and give its rows; see `Driver`."""
         pool, connection = self._take(limit_s, fresh)
         try:
-            with limited(socket_of(connection), limit_s) as limit:
-                try:
-                    return self._execute(connection, call)
-                except psycopg.Error as error:
-                    raise problem(complaint_of(error, connection, limit, limit_s), self._table) from None
+            return self._sender.fetch(connection, call, limit_s)
         finally:
             connection.close() if pool is None else pool.putconn(connection)
 
     def administrator(self) -> Administrator:
         """Give what opens a connection for schema work."""
-        return _administrator(self._recipe(), self._table)
+        return administrator(lambda: connect(self._recipe()), self._table)
 
     async def link(self, *, limit_s: float) -> PsycopgLink:
         """Open a connection for the keeper."""
@@ -100,9 +75,14 @@ class PsycopgDriver:
         """Say whether the pool belongs to the caller."""
         return self._given is not None
 
+    @property
+    def stays_on_loop(self) -> bool:
+        """Say that its links work on any loop."""
+        return False
+
     def _recipe(self) -> Recipe:
         if self._given is None:
-            return Recipe(self._conninfo, {})
+            return self._source()
         conninfo, keywords = self._given.conninfo, self._given.kwargs
         return Recipe(
             conninfo() if callable(conninfo) else conninfo, (keywords() if callable(keywords) else keywords) or {}
@@ -130,67 +110,39 @@ class PsycopgDriver:
         return self._pool
 
     def _open_pool(self) -> ConnectionPool[Any]:
-        text = self._recipe().text()
+        source = self._source
+
+        class Own(psycopg.Connection[Any]):
+            @classmethod
+            def connect(cls, conninfo: str = "", **keywords: Any) -> Self:  # noqa: ARG003 - read anew each time
+                return super().connect(source().text(), **keywords)
+
         return ConnectionPool(
-            text, min_size=0, max_size=POOL_SIZE, kwargs={"autocommit": True}, open=True, name="tenure"
+            connection_class=Own,
+            min_size=0,
+            max_size=POOL_SIZE,
+            kwargs={"autocommit": True},
+            open=True,
+            name="tenure",
         )
 
     def _connect(self) -> psycopg.Connection[Any]:
-        try:
-            return psycopg.connect(self._recipe().text(), autocommit=True)
-        except psycopg.Error as error:
-            raise unreachable(str(error)) from None
-
-    def _execute(self, connection: psycopg.Connection[Any], call: Call) -> Rows:
-        autocommit = connection.autocommit
-        if not autocommit:
-            connection.autocommit = True
-        try:
-            channel = self._channels.get(connection) or self._open_channel(connection)
-            cursor = channel.cursor(call.query.name)
-            if channel.traits.wraps:
-                with self._transaction(connection):
-                    cursor.execute(call.query.text, call.parameters, prepare=channel.traits.prepare)
-            else:
-                cursor.execute(call.query.text, call.parameters, prepare=channel.traits.prepare)
-            return cursor.fetchall()
-        finally:
-            if not autocommit and not connection.closed:
-                connection.autocommit = False
-
-    def _open_channel(self, connection: psycopg.Connection[Any]) -> Channel[psycopg.RawCursor[Any]]:
-        cursor = psycopg.RawCursor(connection, row_factory=tuple_row).execute(TRAITS, prepare=False)
-        traits = Traits.read(connection, cursor.fetchall()[0])
-        return self._channels.add(
-            connection, Channel(traits, lambda: psycopg.RawCursor(connection, row_factory=tuple_row))
-        )
-
-    @contextmanager
-    def _transaction(self, connection: psycopg.Connection[Any]) -> Generator[None]:
-        try:
-            with connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext():
-                connection.execute(_BEGIN, prepare=False)
-                yield
-                connection.execute("COMMIT", prepare=False)
-        except psycopg.Error:
-            if not connection.closed:
-                connection.rollback()
-            raise
+        return connect(self._recipe())
 
 
 class AsyncPsycopgDriver:
     """Send statements over psycopg on the running loop."""
 
-    def __init__(self, database: str | AsyncConnectionPool[Any], table: Table) -> None:
+    def __init__(self, database: str | AsyncConnectionPool[Any] | Source, table: Table) -> None:
         if isinstance(database, str):
             check_conninfo(database)
-        self._given = database if isinstance(database, AsyncConnectionPool) else None
-        self._conninfo = database if isinstance(database, str) else ""
-        self._pool = self._given
+        self._given: AsyncConnectionPool[Any] | None = database if isinstance(database, AsyncConnectionPool) else None
+        self._source = _source(None if isinstance(database, AsyncConnectionPool) else database)
+        self._pool: AsyncConnectionPool[Any] | None = self._given
         self._opening = asyncio.Lock()
         self._refusals = Refusals()
         self._table = table
-        self._sender = _AsyncSender(table)
+        self._sender = AsyncSender(table)
 
     async def fetch(self, call: Call, *, limit_s: float, fresh: bool = False) -> Rows:
         """Send a call and give its rows; see `AsyncDriver`."""
@@ -199,7 +151,8 @@ class AsyncPsycopgDriver:
 
     async def administrator(self) -> Administrator:
         """Give what opens a connection for schema work, to be used in another thread."""
-        return _administrator(await self._recipe(), self._table)
+        recipe = await self._recipe()
+        return administrator(lambda: connect(recipe), self._table)
 
     async def link(self, *, limit_s: float) -> PsycopgLink:
         """Open a connection for the keeper."""
@@ -215,9 +168,14 @@ class AsyncPsycopgDriver:
         """Say whether the pool belongs to the caller."""
         return self._given is not None
 
+    @property
+    def stays_on_loop(self) -> bool:
+        """Say that its links work on any loop."""
+        return False
+
     async def _recipe(self) -> Recipe:
         if self._given is None:
-            return Recipe(self._conninfo, {})
+            return self._source()
         conninfo, keywords = self._given.conninfo, self._given.kwargs
         return Recipe(await resolved(conninfo), await resolved(keywords) or {})
 
@@ -247,99 +205,23 @@ class AsyncPsycopgDriver:
         return self._pool
 
     async def _open_pool(self) -> AsyncConnectionPool[Any]:
-        text = (await self._recipe()).text()
+        source = self._source
+
+        class Own(psycopg.AsyncConnection[Any]):
+            @classmethod
+            async def connect(cls, conninfo: str = "", **keywords: Any) -> Self:  # noqa: ARG003 - read anew each time
+                return await super().connect(source().text(), **keywords)
+
         pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-            text, min_size=0, max_size=POOL_SIZE, kwargs={"autocommit": True}, open=False, name="tenure"
+            connection_class=Own,
+            min_size=0,
+            max_size=POOL_SIZE,
+            kwargs={"autocommit": True},
+            open=False,
+            name="tenure",
         )
         await pool.open()
         return pool
 
     async def _connect(self, limit_s: float) -> psycopg.AsyncConnection[Any]:
-        return await _connect_async(await self._recipe(), limit_s)
-
-
-class PsycopgLink:
-    """Be one connection of its own, for the keeper; see `Link`."""
-
-    def __init__(self, connection: psycopg.AsyncConnection[Any], table: Table) -> None:
-        self._connection = connection
-        self._sender = _AsyncSender(table)
-
-    @classmethod
-    async def open(cls, recipe: Recipe, table: Table, limit_s: float) -> PsycopgLink:
-        """Connect, or raise `JobDatabaseError`."""
-        return cls(await _connect_async(recipe, limit_s), table)
-
-    async def fetch(self, call: Call, *, limit_s: float) -> Rows:
-        """Send a call and give its rows."""
-        return await self._sender.fetch(self._connection, call, limit_s)
-
-    def cut(self) -> None:
-        """Give the connection up under a call that hangs."""
-        if not self._connection.closed:
-            Limit(self._connection.fileno(), 0.0).fire()
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._connection.close()
-
-
-class _AsyncSender:
-    """Send calls over async connections, remembering the traits of each."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._channels: Channels[psycopg.AsyncConnection[Any], psycopg.AsyncRawCursor[Any]] = Channels()
-
-    async def fetch(self, connection: psycopg.AsyncConnection[Any], call: Call, limit_s: float) -> Rows:
-        with limited_on_loop(socket_of(connection), limit_s) as limit:
-            try:
-                return await self._execute(connection, call)
-            except psycopg.Error as error:
-                raise problem(complaint_of(error, connection, limit, limit_s), self._table) from None
-
-    async def _execute(self, connection: psycopg.AsyncConnection[Any], call: Call) -> Rows:
-        autocommit = connection.autocommit
-        if not autocommit:
-            await connection.set_autocommit(True)
-        try:
-            channel = self._channels.get(connection) or await self._open_channel(connection)
-            cursor = channel.cursor(call.query.name)
-            if channel.traits.wraps:
-                async with self._transaction(connection):
-                    await cursor.execute(call.query.text, call.parameters, prepare=channel.traits.prepare)
-            else:
-                await cursor.execute(call.query.text, call.parameters, prepare=channel.traits.prepare)
-            return await cursor.fetchall()
-        finally:
-            if not autocommit and not connection.closed:
-                await connection.set_autocommit(False)
-
-    async def _open_channel(self, connection: psycopg.AsyncConnection[Any]) -> Channel[psycopg.AsyncRawCursor[Any]]:
-        cursor = await psycopg.AsyncRawCursor(connection, row_factory=tuple_row).execute(TRAITS, prepare=False)
-        traits = Traits.read(connection, (await cursor.fetchall())[0])
-        return self._channels.add(
-            connection, Channel(traits, lambda: psycopg.AsyncRawCursor(connection, row_factory=tuple_row))
-        )
-
-    @asynccontextmanager
-    async def _transaction(self, connection: psycopg.AsyncConnection[Any]) -> AsyncGenerator[None]:
-        try:
-            async with connection.pipeline() if psycopg.AsyncPipeline.is_supported() else nullcontext():
-                await connection.execute(_BEGIN, prepare=False)
-                yield
-                await connection.execute("COMMIT", prepare=False)
-        except psycopg.Error:
-            if not connection.closed:
-                await connection.rollback()
-            raise
-
-
-async def _connect_async(recipe: Recipe, limit_s: float) -> psycopg.AsyncConnection[Any]:
-    try:
-        async with asyncio.timeout(limit_s):
-            return await psycopg.AsyncConnection.connect(recipe.text(), autocommit=True)
-    except TimeoutError:
-        raise unreachable(f"it did not answer within {limit_s:g} s") from None
-    except psycopg.Error as error:
-        raise unreachable(str(error)) from None
+        return await connect_async(await self._recipe(), limit_s)
