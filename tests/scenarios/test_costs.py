@@ -28,8 +28,9 @@ from tenure import (
 from tenure.embedded import EmbeddedPostgres
 from tenure.operations import renewal
 from tenure.statements import Query, Statements, Table
+from tests.support.pgbouncer import psycopg_settings
 from tests.support.proxy import FaultProxy
-from tests.support.rows import TABLE, execute
+from tests.support.rows import TABLE, execute, set_default
 from tests.support.servers import create_database, drop_database
 from tests.support.waiting import eventually, eventually_async
 
@@ -87,14 +88,6 @@ def traces(connection: psycopg.Connection[Any]) -> Traces:
     return Traces(position, transaction, sequence, rows)
 
 
-def set_isolation(url: str, level: str) -> None:
-    execute(
-        url,
-        f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = ''{level}''', "
-        "current_database()); END $$",
-    )
-
-
 def won(service: JobSchedulerService, options: JobAcquireOptions = OPTIONS) -> JobAcquired:
     result = service.acquire(options)
     assert isinstance(result, JobAcquired)
@@ -149,7 +142,7 @@ def test_an_acquire_is_one_round_trip_win_or_lose(
     isolation: str,
 ) -> None:
     """C4.1, C4.5: one, whatever becomes of it, also where the default isolation needs a transaction around it."""
-    set_isolation(database_url, isolation)
+    set_default(database_url, "default_transaction_isolation", isolation)
     prepare(rival, database_url)
     with JobSchedulerService(proxy.url(database_url)) as service:
         service.find_run("warm")
@@ -163,7 +156,7 @@ async def test_an_async_acquire_is_one_round_trip_win_or_lose(
     database_url: str, proxy: CountingProxy, isolation: str
 ) -> None:
     """C4.1: as the blocking one."""
-    set_isolation(database_url, isolation)
+    set_default(database_url, "default_transaction_isolation", isolation)
     async with AsyncJobSchedulerService(proxy.url(database_url)) as service:
         await service.find_run("warm")
         before = len(proxy.seen)
@@ -200,7 +193,7 @@ def test_a_loss_leaves_no_trace_in_the_database(
     The server writes WAL of its own now and then, so the quietest of some tries counts; what a loss writes, it writes
     in each of them.
     """
-    set_isolation(database_url, isolation)
+    set_default(database_url, "default_transaction_isolation", isolation)
     prepare(rival, database_url)
     assert_no_trace(database_url, service)
 
@@ -220,7 +213,7 @@ def test_a_loss_to_a_row_that_somebody_has_locked_leaves_no_trace(
 def assert_no_trace(url: str, service: JobSchedulerService) -> None:
     """Lose often, and compare what can be seen before and after."""
     service.acquire(OPTIONS)
-    with psycopg.connect(url, autocommit=True) as observer:
+    with psycopg.connect(url, autocommit=True, **psycopg_settings(url)) as observer:
         for _ in range(QUIET_TRIES):
             before = traces(observer)
             for _ in range(20):

@@ -117,6 +117,7 @@ class TestWait:
         with pytest.raises(TypeError, match="timedelta"):
             service.wait(options(), 5)  # type: ignore[arg-type]  # refused at run time, too
 
+    @pytest.mark.direct("it counts transactions, which the sessions of the server report late: a pooler's are many")
     def test_100_waiters_cost_one_query_a_round(self, service: JobSchedulerService, database_url: str) -> None:
         """C8.1: counted by the server, which reports late; one a waiter would be well over 1,000."""
         leases = [won(service, str(n)) for n in range(100)]
