@@ -26,6 +26,7 @@ from tenure import (
     NotAcquiredReason,
 )
 from tenure.embedded import EmbeddedPostgres
+from tests.support.pgbouncer import psycopg_settings
 from tests.support.proxy import FaultProxy
 from tests.support.rows import TABLE, execute, set_default
 from tests.support.servers import error_lines, log_offset
@@ -263,7 +264,8 @@ def assert_one_winner_each(url: str, run_keys: Sequence[str], heard: list[list[H
 
 def prepare_rows(url: str, run_keys: Sequence[str], columns: str) -> None:
     """Make a row for each key, in a state that is given as SQL for status, modifiedAt and leaseMs."""
-    with psycopg.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
+    settings = psycopg_settings(url)
+    with psycopg.connect(url, autocommit=True, **settings) as connection, connection.cursor() as cursor:
         cursor.executemany(
             f'INSERT INTO {TABLE} ("lockKey", "code", "type", "ownerToken", "status", "modifiedAt", "leaseMs") '
             f"VALUES (%s, 'race', 'SCHEDULE', gen_random_uuid(), {columns})".encode(),
