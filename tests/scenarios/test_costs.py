@@ -238,7 +238,7 @@ async def test_200_live_leases_are_renewed_by_one_statement_a_round(database_url
             options = JobAcquireOptions(code="costs", run_key=f"key {n}", lease_ms=60_000, heartbeat_ms=HEARTBEAT_MS)
             nodes.create_task(service.run_exclusive(options, hold))
         try:
-            await eventually_async(lambda: running(database_url) == LEASES, 20)
+            await eventually_async(lambda: running(database_url) == LEASES, 20, every_s=0.1)
             # leases that began at different times have joined one round after a few
             begun = len(proxy.bodies(RENEWALS))
             await eventually_async(lambda: len(proxy.bodies(RENEWALS)) >= begun + 3)
