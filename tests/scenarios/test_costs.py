@@ -270,12 +270,12 @@ def test_renewals_are_heap_only_and_under_200_bytes_of_wal_each(
         won(service, JobAcquireOptions(code="costs", run_key=f"2026-07-20T03:{n:04}")) for n in range(LEASES)
     ]
     call = renewal(Statements(Table()), leases)
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True, **psycopg_settings(database_url)) as connection:
         cursor = psycopg.RawCursor(connection)
         for _ in range(3):
             assert cursor.execute(call.query.text, call.parameters).fetchall() == []
     updates_before, heap_only_before = update_counts(database_url, at_least=3 * LEASES)
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True, **psycopg_settings(database_url)) as connection:
         start = wal_position(connection)
         cursor = psycopg.RawCursor(connection)
         for _ in range(ROUNDS):
