@@ -18,7 +18,7 @@ import pytest
 
 from tenure import AsyncJobSchedulerService, JobSchedulerService
 from tenure.embedded import EmbeddedPostgres
-from tests.support.pgbouncer import NEEDS_NEWER, PROGRAM, direct, pgbouncer, preparing_program
+from tests.support.pgbouncer import NEEDS_NEWER, PROGRAM, pgbouncer, preparing_program
 from tests.support.servers import create_database, drop_database, start_test_server
 from tests.support.waiting import eventually
 
@@ -101,12 +101,6 @@ def database_url(server: EmbeddedPostgres, door: Door) -> Iterator[str]:
     name = f"t_{uuid4().hex[:12]}"
     yield door(create_database(server, name, template=TEMPLATE))
     drop_database(server, name)
-
-
-@pytest.fixture
-def direct_url(database_url: str) -> str:
-    """The same database, never through a pooler: for what must know its session, or count what the server does."""
-    return direct(database_url)
 
 
 @pytest.fixture
