@@ -5,13 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: demo test check format bench chaos docs clean
+.PHONY: demo test pgbouncer check format bench chaos docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tenure demo
 
 test: $(VENV)/.dev
-	$(PYTEST) -n auto --maxprocesses 4 $(PYTEST_OPTIONS) $(TESTS)
+	$(PYTEST) -n auto --maxprocesses 4 $(if $(THROUGH),--through=$(THROUGH)) $(PYTEST_OPTIONS) $(TESTS)
+
+# Through the PgBouncer that is installed, with prepared statements off, then through a newer one, with them on.
+pgbouncer: $(VENV)/.dev
+	scripts/newer_pgbouncer
+	$(MAKE) test THROUGH=pgbouncer
+	$(MAKE) test THROUGH=pgbouncer-prepared
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -34,7 +40,7 @@ docs: $(VENV)/.dev
 	$(PYTEST) tests/docs
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

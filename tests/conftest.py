@@ -1,25 +1,66 @@
-"""What every test stands on: one real PostgreSQL a session, one database a test, and nothing left running."""
+"""What every test stands on: one real PostgreSQL a session, one database a test, and nothing left running.
+
+With `--through`, the URLs of those databases lead through a PgBouncer in transaction mode. Tests that meet none of
+these databases would tell nothing new, and those marked `direct` say why they cannot: both are deselected.
+"""
 
 from __future__ import annotations
 
+import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 
 from tenure import AsyncJobSchedulerService, JobSchedulerService
 from tenure.embedded import EmbeddedPostgres
+from tests.support.pgbouncer import NEEDS_NEWER, PROGRAM, pgbouncer, preparing_program
 from tests.support.servers import create_database, drop_database, start_test_server
 from tests.support.waiting import eventually
 
 TEMPLATE = "tenure_template"
 ROOT = Path(__file__).resolve().parent.parent
+POOLED = "pgbouncer"
+POOLED_PREPARED = "pgbouncer-prepared"
+
+Door: TypeAlias = "Callable[[str], str]"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="fail if anything was skipped, as CI does")
+    parser.addoption(
+        "--through",
+        choices=[POOLED, POOLED_PREPARED],
+        help="reach the databases through PgBouncer in transaction mode; the second one keeps prepared statements",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "direct(reason): cannot be run through a pooler, and why")
+    wanted = config.getoption("--through")
+    if wanted and PROGRAM is None:
+        raise pytest.UsageError("--through needs PgBouncer (Debian: pgbouncer), or TENURE_PGBOUNCER to name one")
+    if wanted == POOLED_PREPARED and preparing_program() is None:
+        raise pytest.UsageError(f"--through={wanted} {NEEDS_NEWER}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot pass through a pooler, or does not come near it."""
+    for item in items:
+        for mark in item.iter_markers("direct"):
+            assert len(mark.args) == 1, f"{item.nodeid}: direct needs a reason"
+    if config.getoption("--through"):
+        left_out = [item for item in items if not _meets_the_door(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _meets_the_door(item)]
+
+
+def _meets_the_door(item: pytest.Item) -> bool:
+    return "door" in getattr(item, "fixturenames", ()) and item.get_closest_marker("direct") is None
 
 
 @pytest.hookimpl(trylast=True)
@@ -40,21 +81,33 @@ def server() -> Iterator[EmbeddedPostgres]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def door(server: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator[Door]:
+    """The way to the server's databases: gives the URL to use for a direct one."""
+    through = request.config.getoption("--through")
+    if through is None:
+        yield lambda url: url
+        return
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        pgbouncer(server.url(), Path(folder), pool_size=40, prepared=through == POOLED_PREPARED) as pooled,
+    ):
+        yield lambda url: urlsplit(url)._replace(netloc=urlsplit(pooled).netloc).geturl()
+
+
 @pytest.fixture
-def database_url(server: EmbeddedPostgres) -> Iterator[str]:
+def database_url(server: EmbeddedPostgres, door: Door) -> Iterator[str]:
     """A fresh database with the schema."""
     name = f"t_{uuid4().hex[:12]}"
-    create_database(server, name, template=TEMPLATE)
-    yield server.url(name)
+    yield door(create_database(server, name, template=TEMPLATE))
     drop_database(server, name)
 
 
 @pytest.fixture
-def empty_database_url(server: EmbeddedPostgres) -> Iterator[str]:
+def empty_database_url(server: EmbeddedPostgres, door: Door) -> Iterator[str]:
     """A fresh database without anything in it."""
     name = f"t_{uuid4().hex[:12]}"
-    create_database(server, name)
-    yield server.url(name)
+    yield door(create_database(server, name))
     drop_database(server, name)
 
 

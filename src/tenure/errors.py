@@ -87,13 +87,17 @@ class OutcomeNotRecordedError(TenureError):
 
 
 class WaitTimeoutError(TenureError):
-    """Say that a run did not end in the time given, and who holds it (C8.1)."""
+    """Say that a run did not end in the time given, and who holds it, as far as that was seen (C8.1).
 
-    def __init__(self, timeout_s: float, holder: str | None) -> None:
-        held = f"it is held by {holder!r}" if holder else "its holder gave no name"
-        super().__init__(
-            f"The run did not end within {timeout_s:g} s; {held}. Wait longer, or look at it with: tenure ls"
-        )
+    If the database could not be asked when the time was up, what kept it from that is said, and is the cause.
+    """
+
+    def __init__(self, timeout_s: float, holder: str | None, trouble: Exception | None = None) -> None:
+        held = f"it is held by {holder!r}" if holder else "no name of a holder was seen"
+        told = f"{held}. Wait longer, or look at it with: tenure ls"
+        if trouble:
+            told = f"at last it could not be looked at: {str(trouble) or type(trouble).__name__}"
+        super().__init__(f"The run did not end within {timeout_s:g} s; {told}")
         self.holder = holder
 
 

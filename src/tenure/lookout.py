@@ -1,7 +1,7 @@
 """Wait for runs that other nodes hold: one query a round for all waiters of a service (C8.1).
 
 Waiting is polling, with back-off and jitter: it works through a pooler, costs nothing while nobody waits, and tells a
-dead holder by its expired lease.
+dead holder by its expired lease. A database that is away is waited for; what somebody must mend is told at once (C9.4).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import math
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from tenure.clock import boot_s, spread
 from tenure.drivers import Link, Rows
-from tenure.errors import WaitTimeoutError
+from tenure.errors import JobDatabaseError, WaitTimeoutError
 from tenure.operations import look
 from tenure.options import JobAcquireOptions
 from tenure.rounds import ROUND_LIMIT_S, Rounds
@@ -39,12 +40,13 @@ class Seen:
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """Be one waiter: what it waits for, and who held the run when it was last seen."""
+    """Be one waiter: what it waits for, who held the run when it was last seen, and why it could not be seen since."""
 
     options: JobAcquireOptions
     until_free: bool
     future: Future[Seen] = field(default_factory=Future["Seen"])
     holder: str | None = None
+    trouble: Exception | None = None
     looks: int = 0
     due_boot_s: float = 0.0
 
@@ -55,10 +57,19 @@ class Watch:
 
     def told(self, state: str, holder: str | None, data: str | None) -> None:
         """Take the news; the waiter may have gone meanwhile."""
-        self.holder = holder
+        self.holder, self.trouble = holder, None
         if state == "done" or (state == "free" and self.until_free):
             with suppress(InvalidStateError):
                 self.future.set_result(Seen(state == "done", json.loads(data) if data is not None else None))
+
+    def refused(self, error: JobDatabaseError) -> None:
+        """Take what no waiting mends, as an exception of this waiter's own: each one gets its own traceback."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(copy(error))
+
+    def timed_out(self, asked_s: float) -> WaitTimeoutError:
+        """Say that the time is up, and what kept the database from being asked, if anything did."""
+        return WaitTimeoutError(asked_s, self.holder, self.trouble)
 
 
 class Lookout(Rounds):
@@ -101,33 +112,45 @@ class Lookout(Rounds):
         try:
             link = await self._linked()
             rows = await link.fetch(look(self._statements, [watch.options for watch in watches]), limit_s=ROUND_LIMIT_S)
-        except Exception:  # noqa: BLE001 - whatever it is, waiters wait on until their time is up
-            self._failures += 1
-            self._not_before_boot_s = boot_s() + self._backoff.delay_s(self._failures, spread())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on
+            self._failed(watches, error)
             await self._drop_link()
         else:
             self._failures = 0
             self._tell(watches, rows)
 
+    def _failed(self, watches: list[Watch], error: Exception) -> None:
+        """Wait out what passes, and have the waiters know of it; hand them what does not."""
+        if isinstance(error, JobDatabaseError) and not error.transient:
+            self._failures = 0
+            for watch in watches:
+                watch.refused(error)
+                self.forget(watch)
+            return
+        self._failures += 1
+        self._not_before_boot_s = boot_s() + self._backoff.delay_s(self._failures, spread())
+        for watch in watches:
+            watch.trouble = error
+
     def _tell(self, watches: list[Watch], rows: Rows) -> None:
         news = {key: (state, holder, data) for key, state, holder, data in rows}
         for watch in watches:
             watch.put_off()
-            if found := news.get(watch.options.lock_key):
-                watch.told(*found)
-            elif watch.until_free:
-                watch.told("free", None, None)
+            watch.told(*news.get(watch.options.lock_key, ("free", None, None)))
             if watch.future.done():
                 self.forget(watch)
 
 
 def news(lookout: Lookout, options: JobAcquireOptions, *, until_free: bool, left_s: float, asked_s: float) -> Seen:
-    """Wait, blocking, until the run is done, or also until it is free; raises `WaitTimeoutError`, naming the holder."""
+    """Wait, blocking, until the run is done, or also until it is free.
+
+    Raises `WaitTimeoutError`, naming the holder, and `JobDatabaseError` for what somebody must mend.
+    """
     watch = lookout.watch(options, until_free=until_free)
     try:
         return watch.future.result(max(left_s, 0.0))
     except TimeoutError:
-        raise WaitTimeoutError(asked_s, watch.holder) from None
+        raise watch.timed_out(asked_s) from watch.trouble
     finally:
         lookout.forget(watch)
 
@@ -141,7 +164,7 @@ async def news_async(
         async with asyncio.timeout(max(left_s, 0.0)):
             return await asyncio.wrap_future(watch.future)
     except TimeoutError:
-        raise WaitTimeoutError(asked_s, watch.holder) from None
+        raise watch.timed_out(asked_s) from watch.trouble
     finally:
         lookout.forget(watch)
 

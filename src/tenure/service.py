@@ -153,7 +153,8 @@ class JobSchedulerService(BlockingShell):
     def wait(self, options: JobAcquireOptions, timeout: timedelta) -> dict[str, Any] | None:
         """Wait until the run succeeded, here or elsewhere, and give the data that it left (C8.1).
 
-        All waiters of a service share one query a round. Raises `WaitTimeoutError`, naming the holder. Changes nothing.
+        All waiters of a service share one query a round. Raises `WaitTimeoutError`, naming the holder, and at once
+        `JobDatabaseError` for what somebody must mend (C9.4); a database that is away is waited out. Changes nothing.
         """
         self._check_open()
         asked_s = seconds_of(timeout)

@@ -114,9 +114,12 @@ def test_a_claim_waits_for_a_commit_under_way_and_then_finds_it(tables: Tables, 
 
 
 def test_a_node_frozen_before_its_commit_does_not_hold_up_the_next(tables: Tables, connect: Connect) -> None:
-    """Have the server end the transaction of a holder that fell silent with the fence locked."""
+    """Have the server end the transaction of a holder that fell silent with the fence locked.
+
+    Behind a pooler, psycopg meets the server's last words before the pooler's, and only counts them.
+    """
     claim(tables, OLD)
-    with pytest.raises(Exception, match="idle-in-transaction"), tables.connection.transaction():
+    with pytest.raises(Exception, match=r"idle-in-transaction|received 2 results"), tables.connection.transaction():
         load(tables, OLD, [ORDERS], nothing)
         with connect() as own:
             assert claim(own, NEW) is False

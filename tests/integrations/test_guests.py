@@ -45,7 +45,8 @@ from tenure import (
 )
 from tenure.embedded import EmbeddedPostgres
 from tenure.statements import Table, quote
-from tests.conftest import TEMPLATE
+from tests.conftest import TEMPLATE, Door
+from tests.support.pgbouncer import asyncpg_settings, psycopg_settings
 from tests.support.rows import age, execute, row_of
 from tests.support.servers import create_database, drop_database
 from tests.support.waiting import eventually
@@ -86,7 +87,7 @@ def plainly(function: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
 
 @asynccontextmanager
 async def psycopg_connection(url: str, autocommit: bool) -> AsyncIterator[Caller]:
-    with psycopg.connect(url, autocommit=autocommit) as connection:
+    with psycopg.connect(url, autocommit=autocommit, **psycopg_settings(url)) as connection:
 
         async def send(statement: str) -> list[tuple[Any, ...]]:
             cursor = connection.execute(statement.encode())
@@ -97,7 +98,7 @@ async def psycopg_connection(url: str, autocommit: bool) -> AsyncIterator[Caller
 
 @asynccontextmanager
 async def psycopg_async_connection(url: str, autocommit: bool) -> AsyncIterator[Caller]:
-    async with await psycopg.AsyncConnection.connect(url, autocommit=autocommit) as connection:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=autocommit, **psycopg_settings(url)) as connection:
 
         async def send(statement: str) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(statement.encode())
@@ -123,7 +124,7 @@ def _asyncpg_caller(connection: Any) -> Caller:
 
 @asynccontextmanager
 async def asyncpg_connection(url: str, autocommit: bool) -> AsyncIterator[Caller]:
-    connection = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url, **asyncpg_settings(url))
     try:
         # What many applications set: the values that tenure sends must not be encoded twice.
         for kind in ("json", "jsonb"):
@@ -136,7 +137,10 @@ async def asyncpg_connection(url: str, autocommit: bool) -> AsyncIterator[Caller
 
 @asynccontextmanager
 async def asyncpg_pooled(url: str, autocommit: bool) -> AsyncIterator[Caller]:
-    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+    async with (
+        asyncpg.create_pool(url, min_size=1, max_size=1, **asyncpg_settings(url)) as pool,
+        pool.acquire() as connection,
+    ):
         yield _asyncpg_caller(connection)
 
 
@@ -144,14 +148,22 @@ def _address(url: str, driver: str) -> Any:
     return make_url(url).set(drivername=f"postgresql+{driver}")
 
 
-def _level(autocommit: bool) -> dict[str, Any]:
-    return {"poolclass": NullPool, **({"isolation_level": "AUTOCOMMIT"} if autocommit else {})}
+def _level(url: str, driver: str, autocommit: bool) -> dict[str, Any]:
+    settings = psycopg_settings(url) if driver == "psycopg" else asyncpg_settings(url)
+    if driver == "asyncpg" and settings:
+        # It prepares every statement by itself, and would give them names that another client uses, too.
+        settings |= {"prepared_statement_cache_size": 0, "prepared_statement_name_func": lambda: f"s{uuid4().hex}"}
+    return {
+        "connect_args": settings,
+        "poolclass": NullPool,
+        **({"isolation_level": "AUTOCOMMIT"} if autocommit else {}),
+    }
 
 
 def sqlalchemy_kind(make: Callable[[Any], Any]) -> Opener:
     @asynccontextmanager
     async def opened(url: str, autocommit: bool) -> AsyncIterator[Caller]:
-        engine = create_engine(_address(url, "psycopg"), **_level(autocommit))
+        engine = create_engine(_address(url, "psycopg"), **_level(url, "psycopg", autocommit))
         made = make(engine)
 
         async def send(statement: str) -> list[tuple[Any, ...]]:
@@ -170,7 +182,7 @@ def sqlalchemy_kind(make: Callable[[Any], Any]) -> Opener:
 def sqlalchemy_async_kind(make: Callable[[Any], Any], driver: str) -> Opener:
     @asynccontextmanager
     async def opened(url: str, autocommit: bool) -> AsyncIterator[Caller]:
-        engine = create_async_engine(_address(url, driver), **_level(autocommit))
+        engine = create_async_engine(_address(url, driver), **_level(url, driver, autocommit))
         made = make(engine)
         if hasattr(made, "start"):
             await made.start()
@@ -350,10 +362,10 @@ def straight(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def guests_url(server: EmbeddedPostgres) -> Iterator[str]:
+def guests_url(server: EmbeddedPostgres, door: Door) -> Iterator[str]:
     """One database for the module, with both tables of runs; each test has a run of its own."""
     name = f"t_guests_{uuid4().hex[:8]}"
-    url = create_database(server, name, template=TEMPLATE)
+    url = door(create_database(server, name, template=TEMPLATE))
     execute(url, "CREATE TABLE effects (run text)")
     execute(url, f"CREATE SCHEMA IF NOT EXISTS {quote(ODD.schema)}")
     with JobSchedulerService(url, schema=ODD.schema, table=ODD.name) as service:

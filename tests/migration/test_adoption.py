@@ -27,7 +27,7 @@ from tenure.schema import migrations
 from tenure.statements import Table
 from tests.scenarios.test_schema import NAMES, catalog
 from tests.support.nestjs import NestNode, lock_key, make_nestjs_table, typeorm_name
-from tests.support.rows import TABLE, execute
+from tests.support.rows import TABLE, execute, session_url, set_default
 from tests.support.servers import start_test_server
 from tests.support.waiting import eventually
 
@@ -61,11 +61,6 @@ def instants(url: str, column: str = "modifiedAt", quoted: str = TABLE) -> dict[
     return {code: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us) for code, us in rows}
 
 
-def in_zone(url: str, zone: str) -> str:
-    """Give the URL for sessions of a time zone."""
-    return make_conninfo(url, options=f"-c TimeZone={zone}")
-
-
 def state(url: str, table: Table | None = None) -> tuple[dict[str, list[str]], list[tuple[Any, ...]]]:
     """Give all that the server knows of the table, and its rows."""
     there = (table or Table()).quoted
@@ -86,7 +81,7 @@ def test_an_adopted_table_is_what_the_migrations_make(empty_database_url: str, s
         assert service.check_schema() == []
         assert service.migrate() == []
     adopted = catalog(empty_database_url, table)
-    execute(empty_database_url, "ALTER DATABASE " + _database(empty_database_url) + " SET search_path = public")
+    set_default(empty_database_url, "search_path", "public")
     execute(empty_database_url, f"DROP SCHEMA {_quoted(schema)} CASCADE")
     with JobSchedulerService(empty_database_url, schema=schema, table=name) as service:
         service.migrate()
@@ -125,10 +120,10 @@ def test_rows_in_all_states_keep_their_instant(nest_url: str, zone: str, adopter
     write_three_states(nest_url, zone)
     after = datetime.now(UTC)
     local = execute(nest_url, f'SELECT "modifiedAt", "createdAt" FROM {TABLE} ORDER BY "modifiedAt"')
-    adopt(in_zone(nest_url, adopter), written_in_time_zone=zone)
+    adopt(session_url(nest_url, timezone=adopter), written_in_time_zone=zone)
     for reader in ZONES:
         for column in ("modifiedAt", "createdAt"):
-            read = instants(in_zone(nest_url, reader), column)
+            read = instants(session_url(nest_url, timezone=reader), column)
             assert all(before - timedelta(seconds=5) <= instant <= after for instant in read.values())
         exact = [[time.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC) for time in row] for row in local]
         rows = execute(nest_url, f'SELECT "modifiedAt", "createdAt" FROM {TABLE} ORDER BY "modifiedAt"')
@@ -162,7 +157,7 @@ def test_tenure_goes_on_where_the_nestjs_nodes_stood(nest_url: str) -> None:
     """C3.4, C4.1: the done run stays done, the failed one is attempt 2, the live one is not stolen, then expires."""
     write_three_states(nest_url, HANOI)
     adopt(nest_url, written_in_time_zone=HANOI)
-    with JobSchedulerService(in_zone(nest_url, "America/New_York")) as service:
+    with JobSchedulerService(session_url(nest_url, timezone="America/New_York")) as service:
         done, running, failed = (service.acquire(wanted(code)) for code in ("done", "running", "failed"))
         assert isinstance(done, JobNotAcquired)
         assert isinstance(running, JobNotAcquired)
@@ -640,7 +635,7 @@ def test_only_what_was_agreed_to_is_done(nest_url: str) -> None:
 @pytest.mark.parametrize("isolation", ["serializable", "repeatable read"])
 def test_the_databases_default_isolation_does_not_matter(nest_url: str, isolation: str) -> None:
     """C4.5: rows that came while it waited for the lock are numbered, too."""
-    execute(nest_url, f"ALTER DATABASE {_database(nest_url)} SET default_transaction_isolation = '{isolation}'")
+    set_default(nest_url, "default_transaction_isolation", isolation)
     with psycopg.connect(nest_url) as writer:
         writer.execute(f"LOCK TABLE {TABLE} IN ROW EXCLUSIVE MODE".encode())
         ended: list[Callable[[], Any] | Adoption | BaseException] = []
@@ -672,10 +667,10 @@ def test_a_rival_table_on_the_search_path_is_not_touched(server: EmbeddedPostgre
     """C9.2: `search_path` does not matter, empty or not."""
     make_nestjs_table(nest_url, "shadow")
     shadow = catalog(nest_url, Table("shadow"))
-    for path in ("shadow", "''"):
-        execute(nest_url, f"ALTER DATABASE {_database(nest_url)} SET search_path = {path}")
+    for path in ("shadow", ""):
+        set_default(nest_url, "search_path", path)
         adopt(nest_url)
-    execute(nest_url, f"ALTER DATABASE {_database(nest_url)} RESET search_path")
+    set_default(nest_url, "search_path", "public")
     assert catalog(nest_url, Table("shadow")) == shadow
     with JobSchedulerService(nest_url) as service:
         assert service.check_schema() == []

@@ -29,8 +29,9 @@ from tenure import (
 from tenure.embedded import EmbeddedPostgres
 from tenure.operations import renewal
 from tenure.statements import Query, Statements, Table
+from tests.support.pgbouncer import psycopg_settings
 from tests.support.proxy import FaultProxy
-from tests.support.rows import TABLE, execute
+from tests.support.rows import TABLE, execute, set_default
 from tests.support.servers import create_database, drop_database
 from tests.support.waiting import eventually, eventually_async
 
@@ -88,14 +89,6 @@ def traces(connection: psycopg.Connection[Any]) -> Traces:
     return Traces(position, transaction, sequence, rows)
 
 
-def set_isolation(url: str, level: str) -> None:
-    execute(
-        url,
-        f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = ''{level}''', "
-        "current_database()); END $$",
-    )
-
-
 def won(service: JobSchedulerService, options: JobAcquireOptions = OPTIONS) -> JobAcquired:
     result = service.acquire(options)
     assert isinstance(result, JobAcquired)
@@ -150,7 +143,7 @@ def test_an_acquire_is_one_round_trip_win_or_lose(
     isolation: str,
 ) -> None:
     """C4.1, C4.5: one, whatever becomes of it, also where the default isolation needs a transaction around it."""
-    set_isolation(database_url, isolation)
+    set_default(database_url, "default_transaction_isolation", isolation)
     prepare(rival, database_url)
     with JobSchedulerService(proxy.url(database_url)) as service:
         service.find_run("warm")
@@ -164,7 +157,7 @@ async def test_an_async_acquire_is_one_round_trip_win_or_lose(
     database_url: str, proxy: CountingProxy, isolation: str
 ) -> None:
     """C4.1: as the blocking one."""
-    set_isolation(database_url, isolation)
+    set_default(database_url, "default_transaction_isolation", isolation)
     async with AsyncJobSchedulerService(proxy.url(database_url)) as service:
         await service.find_run("warm")
         before = len(proxy.seen)
@@ -220,7 +213,7 @@ def test_a_loss_leaves_no_trace_in_the_database(
     The server writes WAL of its own now and then, so the quietest of some tries counts; what a loss writes, it writes
     in each of them.
     """
-    set_isolation(database_url, isolation)
+    set_default(database_url, "default_transaction_isolation", isolation)
     prepare(rival, database_url)
     assert_no_trace(database_url, service)
 
@@ -240,7 +233,7 @@ def test_a_loss_to_a_row_that_somebody_has_locked_leaves_no_trace(
 def assert_no_trace(url: str, service: JobSchedulerService) -> None:
     """Lose often, and compare what can be seen before and after."""
     service.acquire(OPTIONS)
-    with psycopg.connect(url, autocommit=True) as observer:
+    with psycopg.connect(url, autocommit=True, **psycopg_settings(url)) as observer:
         for _ in range(QUIET_TRIES):
             before = traces(observer)
             for _ in range(20):
@@ -265,7 +258,7 @@ async def test_200_live_leases_are_renewed_by_one_statement_a_round(database_url
             options = JobAcquireOptions(code="costs", run_key=f"key {n}", lease_ms=60_000, heartbeat_ms=HEARTBEAT_MS)
             nodes.create_task(service.run_exclusive(options, hold))
         try:
-            await eventually_async(lambda: running(database_url) == LEASES, 20)
+            await eventually_async(lambda: running(database_url) == LEASES, 20, every_s=0.1)
             # leases that began at different times have joined one round after a few
             begun = len(proxy.bodies(RENEWALS))
             await eventually_async(lambda: len(proxy.bodies(RENEWALS)) >= begun + 3)
@@ -297,12 +290,12 @@ def test_renewals_are_heap_only_and_under_200_bytes_of_wal_each(
         won(service, JobAcquireOptions(code="costs", run_key=f"2026-07-20T03:{n:04}")) for n in range(LEASES)
     ]
     call = renewal(Statements(Table()), leases)
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True, **psycopg_settings(database_url)) as connection:
         cursor = psycopg.RawCursor(connection)
         for _ in range(3):
             assert cursor.execute(call.query.text, call.parameters).fetchall() == []
     updates_before, heap_only_before = update_counts(database_url, at_least=3 * LEASES)
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True, **psycopg_settings(database_url)) as connection:
         start = wal_position(connection)
         cursor = psycopg.RawCursor(connection)
         for _ in range(ROUNDS):

@@ -104,6 +104,7 @@ def _watch_with_one_locked(
             oldest = looker.execute(
                 f'SELECT max(EXTRACT(EPOCH FROM clock_timestamp() - "modifiedAt")) FROM {TABLE} WHERE "id" <> %s',
                 [locked],
+                prepare=False,
             ).fetchone()
             assert oldest is not None
             ages.append(float(oldest[0]))

@@ -26,8 +26,9 @@ from tenure import (
     NotAcquiredReason,
 )
 from tenure.embedded import EmbeddedPostgres
+from tests.support.pgbouncer import psycopg_settings
 from tests.support.proxy import FaultProxy
-from tests.support.rows import TABLE, execute
+from tests.support.rows import TABLE, execute, set_default
 from tests.support.servers import error_lines, log_offset
 from tests.support.waiting import eventually
 
@@ -157,7 +158,7 @@ class Ticks:
         ):
 
             def act(run_key: str) -> None:
-                connection.execute("INSERT INTO effects VALUES (%s)", [run_key])
+                connection.execute("INSERT INTO effects VALUES (%s)", [run_key], prepare=False)
 
             return [
                 service.run_exclusive(options_for(run_key), lambda run_key=run_key: act(run_key)).acquired
@@ -232,11 +233,7 @@ def quiet(server: EmbeddedPostgres, database_url: str) -> Iterator[None]:
 @pytest.fixture(params=ISOLATIONS)
 def isolated_url(request: pytest.FixtureRequest, database_url: str) -> str:
     """A database whose default isolation is above READ COMMITTED."""
-    execute(
-        database_url,
-        f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = ''{request.param}''', "
-        "current_database()); END $$",
-    )
+    set_default(database_url, "default_transaction_isolation", request.param)
     assert execute(database_url, "SHOW transaction_isolation") == [(request.param,)]
     return database_url
 
@@ -267,7 +264,8 @@ def assert_one_winner_each(url: str, run_keys: Sequence[str], heard: list[list[H
 
 def prepare_rows(url: str, run_keys: Sequence[str], columns: str) -> None:
     """Make a row for each key, in a state that is given as SQL for status, modifiedAt and leaseMs."""
-    with psycopg.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
+    settings = psycopg_settings(url)
+    with psycopg.connect(url, autocommit=True, **settings) as connection, connection.cursor() as cursor:
         cursor.executemany(
             f'INSERT INTO {TABLE} ("lockKey", "code", "type", "ownerToken", "status", "modifiedAt", "leaseMs") '
             f"VALUES (%s, 'race', 'SCHEDULE', gen_random_uuid(), {columns})".encode(),

@@ -142,6 +142,7 @@ class TestCallbacksThatTakeLong:
 
 
 class TestRoundsThatFail:
+    @pytest.mark.direct("it kills the keeper's session in the server: a pooler's sessions belong to nobody")
     def test_the_keepers_connection_may_be_killed_again_and_again(
         self, database_url: str, service: JobSchedulerService, rival: JobSchedulerService
     ) -> None:
@@ -247,7 +248,7 @@ class TestRoundsThatFail:
                 proxy.reset_all()
                 eventually(lambda: node._keeper._troubles.failures >= 7, 20)
                 proxy.heal()
-                return node.run_exclusive(options("short", lease_ms=600), short).result
+                return node.run_exclusive(options("short", lease_ms=900), short).result
 
             outcome = node.run_exclusive(options("long", lease_ms=60_000, heartbeat_ms=50), long)
             assert outcome.acquired
@@ -260,15 +261,15 @@ class TestRoundsThatFail:
         with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as node:
 
             def short(lease: JobExecutionLease) -> bool:
-                contender = Contender(rival, options("short", lease_ms=600))
-                time.sleep(3 * 0.6)
+                contender = Contender(rival, options("short", lease_ms=900))
+                time.sleep(3 * 0.9)
                 contender.end()
                 return lease.lost is None and contender.lost_every_time()
 
             def long() -> bool | None:
                 proxy.stall_after(RENEWAL)
                 eventually(lambda: proxy.stalled == 1)
-                return node.run_exclusive(options("short", lease_ms=600), short).result
+                return node.run_exclusive(options("short", lease_ms=900), short).result
 
             assert node.run_exclusive(options("long", lease_ms=60_000, heartbeat_ms=100), long).result is True
 

@@ -37,7 +37,7 @@ from tenure.embedded.programs import find_binaries
 from tenure.schema import migrations, script
 from tenure.shapes import RUNS, SHAPES, Shape
 from tenure.statements import SIDE_TABLES, Table, quote
-from tests.support.rows import TABLE, execute, row_of
+from tests.support.rows import TABLE, execute, row_of, session_url
 from tests.support.servers import SETTINGS, start_test_server
 from tests.support.waiting import eventually
 
@@ -253,7 +253,7 @@ def test_further_columns_are_nullable_or_have_a_default(database_url: str) -> No
 @pytest.mark.parametrize(("schema", "table"), NAMES)
 def test_every_operation_works_under_any_name(empty_database_url: str, schema: str, table: str) -> None:
     """C9.2: `schema=` and `table=` are quoted everywhere, and no search_path is needed."""
-    url = make_conninfo(empty_database_url, options="-c search_path=")
+    url = session_url(empty_database_url, search_path="")
     with JobSchedulerService(url, schema=schema, table=table) as service:
         assert service.migrate() == migrations()
         assert service.migrate() == []
@@ -300,7 +300,7 @@ def test_another_table_earlier_on_the_search_path_is_not_used(database_url: str)
     """C9.2: `search_path` does not matter."""
     execute(database_url, "CREATE SCHEMA decoy")
     execute(database_url, 'CREATE TABLE decoy."job-scheduler" (LIKE "public"."job-scheduler" INCLUDING ALL)')
-    with JobSchedulerService(make_conninfo(database_url, options="-c search_path=decoy")) as service:
+    with JobSchedulerService(session_url(database_url, search_path="decoy")) as service:
         won(service)
     assert execute(database_url, 'SELECT count(*) FROM decoy."job-scheduler"') == [(0,)]
     assert row_of(database_url, OPTIONS.lock_key)["status"] == "RUNNING"
@@ -752,15 +752,14 @@ def test_a_read_only_database_is_named_and_never_taken_for_a_lost_race(
 ) -> None:
     """C9.4: (pg-boss#209) looking is still possible."""
     lease = won(service, JobAcquireOptions(code="schema", run_key="held", lease_ms=1_000))
-    with JobSchedulerService(make_conninfo(database_url, options="-c default_transaction_read_only=on")) as reader:
+    read_only_url = session_url(database_url, default_transaction_read_only="on")
+    with JobSchedulerService(read_only_url) as reader:
         refused_as_read_only(lambda: reader.acquire(OPTIONS))
         refused_as_read_only(lambda: reader.run_exclusive(OPTIONS, lambda: pytest.fail("it ran")))
         refused_as_read_only(lambda: reader.complete(lease))
         assert [run.id for run in reader.list_runs()] == [lease.id]
         assert reader.check_schema() == []
-    with JobSchedulerService(
-        make_conninfo(database_url, options="-c default_transaction_read_only=on"), table="absent"
-    ) as reader:
+    with JobSchedulerService(read_only_url, table="absent") as reader:
         refused_as_read_only(reader.migrate)
     assert service.find_run(OPTIONS.lock_key) is None
 

@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from tenure import (
     JobAcquired,
@@ -28,7 +27,7 @@ from tenure.clock import boot_s
 from tenure.operations import Call
 from tenure.statements import Statements, Table
 from tests.support.proxy import FaultProxy
-from tests.support.rows import TABLE, age, execute, row_of
+from tests.support.rows import TABLE, age, execute, row_of, session_url, set_default
 from tests.support.waiting import eventually
 
 LONGEST_MS = 2**53 - 1
@@ -38,10 +37,10 @@ STATEMENTS = Statements(Table())
 LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 SESSIONS = [
-    "-c timezone=UTC -c datestyle=ISO,MDY",
-    "-c timezone=Asia/Ho_Chi_Minh -c datestyle=SQL,DMY -c intervalstyle=sql_standard",
-    "-c timezone=America/New_York -c datestyle=German -c extra_float_digits=-10",
-    "-c timezone=Australia/Lord_Howe -c datestyle=Postgres,MDY -c intervalstyle=iso_8601",
+    {"timezone": "UTC", "datestyle": "ISO,MDY"},
+    {"timezone": "Asia/Ho_Chi_Minh", "datestyle": "SQL,DMY", "intervalstyle": "sql_standard"},
+    {"timezone": "America/New_York", "datestyle": "German", "extra_float_digits": "-10"},
+    {"timezone": "Australia/Lord_Howe", "datestyle": "Postgres,MDY", "intervalstyle": "iso_8601"},
 ]
 
 
@@ -141,7 +140,7 @@ def test_a_reclaim_replaces_the_length_of_the_holder_before(
 @pytest.fixture
 def nodes(database_url: str) -> Iterator[list[JobSchedulerService]]:
     """Nodes whose sessions disagree on time zone and on how dates look."""
-    made = [JobSchedulerService(make_conninfo(database_url, options=session)) for session in SESSIONS]
+    made = [JobSchedulerService(session_url(database_url, **session)) for session in SESSIONS]
     yield made
     for node in made:
         node.close()
@@ -196,15 +195,12 @@ def test_the_zone_of_the_process_and_of_the_database_change_nothing(
 ) -> None:
     """C3.5: `TZ`, `PGTZ`, and defaults that were set for the database or the role."""
     lease = won(service, 60_000)
-    execute(
-        database_url,
-        f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = ''{zone}''', current_database()); END $$",
-    )
+    set_default(database_url, "timezone", zone)
     monkeypatch.setenv("PGTZ", "Asia/Ho_Chi_Minh")
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        for url in (database_url, make_conninfo(database_url, options=f"-c timezone={zone}")):
+        for url in (database_url, session_url(database_url, timezone=zone)):
             with JobSchedulerService(url) as other:
                 assert lost(other).since == instants(database_url, lease.id)["startedAt"]
         age(database_url, lease.id, timedelta(seconds=61))

@@ -6,26 +6,33 @@ import asyncio
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tenure import (
     AsyncJobSchedulerService,
+    DatabaseProblem,
     JobAcquired,
     JobAcquireOptions,
+    JobDatabaseError,
     JobExecutionLease,
     JobSchedulerService,
     JobSchedulerType,
     WaitTimeoutError,
 )
+from tests.support.pgbouncer import free_port
 from tests.support.proxy import FaultProxy
-from tests.support.rows import execute, row_of
+from tests.support.rows import TABLE, execute, row_of
+from tests.support.servers import create_database, start_test_server
 from tests.support.waiting import eventually
 
 SOON = timedelta(seconds=20)
@@ -110,6 +117,7 @@ class TestWait:
         with pytest.raises(TypeError, match="timedelta"):
             service.wait(options(), 5)  # type: ignore[arg-type]  # refused at run time, too
 
+    @pytest.mark.direct("it counts transactions, which the sessions of the server report late: a pooler's are many")
     def test_100_waiters_cost_one_query_a_round(self, service: JobSchedulerService, database_url: str) -> None:
         """C8.1: counted by the server, which reports late; one a waiter would be well over 1,000."""
         leases = [won(service, str(n)) for n in range(100)]
@@ -152,6 +160,153 @@ class TestWait:
         assert not async_service._lookout._has_work()
         with pytest.raises(WaitTimeoutError):
             await async_service.wait(options("nobody"), timedelta(seconds=0.2))
+
+
+class TestTrouble:
+    """What somebody must mend is told at once; what passes is waited out (C8.1, C9.4)."""
+
+    def test_a_missing_table_is_told_to_every_waiter_at_once(self, empty_database_url: str) -> None:
+        """C9.4: each gets an exception of its own, and later waiters are served once it is mended."""
+        with JobSchedulerService(empty_database_url) as service:
+            began_s = time.monotonic()
+            waiters = [Heard(lambda: service.wait(options(), SOON)) for _ in range(5)]
+            errors = [told_by(waiter, DatabaseProblem.SCHEMA_MISSING) for waiter in waiters]
+            assert time.monotonic() - began_s < 5
+            assert len({id(error) for error in errors}) == 5
+            assert "tenure schema apply" in str(errors[0])
+            assert not service._lookout._has_work()
+
+            service.migrate()
+            waiter = Heard(lambda: service.wait(options(), SOON))
+            service.complete(won(service), {"rows": 2})
+            assert waiter.join().value == {"rows": 2}
+
+    async def test_a_missing_schema_is_told_at_once_on_a_loop(self, database_url: str) -> None:
+        """C1.2, C9.4: likewise."""
+        async with AsyncJobSchedulerService(database_url, schema="elsewhere") as service:
+            waiters = [asyncio.create_task(service.wait(options(), SOON)) for _ in range(5)]
+            errors = await asyncio.wait_for(asyncio.gather(*waiters, return_exceptions=True), 5)
+            assert len({id(error) for error in errors}) == 5
+            for error in errors:
+                assert isinstance(error, JobDatabaseError)
+                assert error.problem is DatabaseProblem.SCHEMA_MISSING
+
+    def test_a_missing_grant_is_told_at_once_with_the_mend(self, service: JobSchedulerService, role: Role) -> None:
+        """C9.4: what it names is enough; to look on, SELECT would do."""
+        service.complete(won(service), {"rows": 4})
+        with JobSchedulerService(role.url) as waiting:
+            for _ in range(2):
+                error = told_by(Heard(lambda: waiting.wait(options(), SOON)), DatabaseProblem.GRANT_MISSING)
+                role.allow(str(error).split("run: ")[1])
+            assert waiting.wait(options(), SOON) == {"rows": 4}
+
+    def test_a_grant_that_is_taken_away_in_the_middle_is_told(self, service: JobSchedulerService, role: Role) -> None:
+        """C9.4: to a waiter whose first looks went well."""
+        won(service)
+        role.allow(
+            f"GRANT USAGE ON SCHEMA public TO {role.name}; GRANT SELECT, INSERT, UPDATE ON {TABLE} TO {role.name}"
+        )
+        with JobSchedulerService(role.url) as waiting:
+            waiter = Heard(lambda: waiting.run_exclusive(options(), pytest.fail, wait=SOON))
+            eventually(lambda: [watch for watch in list(waiting._lookout._watches) if watch.holder == "node-a"])
+            role.allow(f"REVOKE SELECT ON {TABLE} FROM {role.name}")
+            assert TABLE in str(told_by(waiter, DatabaseProblem.GRANT_MISSING))
+
+    def test_a_read_only_database_can_be_waited_on(self, service: JobSchedulerService, role: Role) -> None:
+        """C9.4: to wait changes nothing, so a standby will do."""
+        lease = won(service)
+        role.allow(f"GRANT USAGE ON SCHEMA public TO {role.name}; GRANT SELECT ON {TABLE} TO {role.name}")
+        role.allow(f"ALTER ROLE {role.name} SET default_transaction_read_only = on")
+        with JobSchedulerService(role.url) as waiting:
+            waiter = Heard(lambda: waiting.wait(options(), SOON))
+            eventually(lambda: [watch for watch in list(waiting._lookout._watches) if watch.holder == "node-a"])
+            service.complete(lease, {"rows": 5})
+            assert waiter.join().value == {"rows": 5}
+            with pytest.raises(JobDatabaseError, match="read-only"):
+                waiting.acquire(options("another"))
+
+    def test_a_server_that_restarts_meanwhile_is_waited_out(self) -> None:
+        """C8.1: `restart -m immediate`, twice; the end is heard of afterwards."""
+        with start_test_server() as own:
+            url = create_database(own, "restarted")
+            with JobSchedulerService(url) as service, JobSchedulerService(url) as waiting:
+                service.migrate()
+                lease = won(service)
+                waiter = Heard(lambda: waiting.wait(options(), timedelta(seconds=60)))
+                for _ in range(2):
+                    eventually(lambda: [watch for watch in list(waiting._lookout._watches) if watch.trouble is None])
+                    own.restart("immediate")
+                service.complete(lease, {"rows": 6})
+                assert waiter.join().value == {"rows": 6}
+
+    def test_when_the_time_is_up_what_kept_it_from_looking_is_the_cause(
+        self, service: JobSchedulerService, database_url: str
+    ) -> None:
+        """C8.1, C11: who held it when it was last seen, and why it cannot be seen now."""
+        won(service)
+        with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as waiting:
+            waiter = Heard(lambda: waiting.wait(options(), timedelta(seconds=2)))
+            eventually(lambda: [watch for watch in list(waiting._lookout._watches) if watch.holder == "node-a"])
+            proxy.refuse_new(True)
+            proxy.reset_all()
+            with pytest.raises(WaitTimeoutError, match=r"within 2 s.*could not be looked at: .* be reached") as caught:
+                waiter.join()
+            assert caught.value.holder == "node-a"
+            assert isinstance(caught.value.__cause__, JobDatabaseError)
+            assert caught.value.__cause__.transient
+            proxy.heal()
+
+    async def test_the_same_on_a_loop_with_nobody_there(self) -> None:
+        """C8.1: a database that was never reached."""
+        url = f"postgresql://nobody@127.0.0.1:{free_port()}/nowhere"
+        async with AsyncJobSchedulerService(url) as service:
+            with pytest.raises(WaitTimeoutError, match=r"could not be looked at: .* be reached") as caught:
+                await service.wait(options(), timedelta(seconds=1))
+        assert isinstance(caught.value.__cause__, JobDatabaseError)
+        assert caught.value.holder is None
+
+    def test_trouble_that_has_passed_is_no_cause(self, service: JobSchedulerService, database_url: str) -> None:
+        """C8.1: the last look went well, so the holder is all there is to say."""
+        won(service)
+        with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as waiting:
+            waiter = Heard(lambda: waiting.wait(options(), timedelta(seconds=4)))
+            eventually(lambda: proxy.connections > 0)
+            proxy.reset_all()
+            eventually(lambda: proxy.connections > 1)
+            with pytest.raises(WaitTimeoutError, match="held by 'node-a'") as caught:
+                waiter.join()
+            assert caught.value.__cause__ is None
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role that may log in; the owner allows it more, or less."""
+
+    name: str
+    url: str
+    owner_url: str
+
+    def allow(self, statements: str) -> None:
+        execute(self.owner_url, statements)
+
+
+@pytest.fixture
+def role(database_url: str) -> Iterator[Role]:
+    name = f"waiter_{uuid4().hex[:8]}"
+    execute(database_url, f"CREATE ROLE {name} LOGIN PASSWORD 'secret'")
+    execute(database_url, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
+    yield Role(name, make_conninfo(database_url, user=name, password="secret"), database_url)
+    execute(database_url, f"DROP OWNED BY {name}")
+    execute(database_url, f"DROP ROLE {name}")
+
+
+def told_by(waiter: Heard, problem: DatabaseProblem) -> JobDatabaseError:
+    """Give what a waiter was told, which is that."""
+    with pytest.raises(JobDatabaseError) as caught:
+        waiter.join()
+    assert caught.value.problem is problem
+    assert not caught.value.transient
+    return caught.value
 
 
 def statements_of(url: str) -> int:

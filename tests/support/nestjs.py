@@ -12,6 +12,8 @@ from uuid import UUID, uuid4
 import psycopg
 
 from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, Table, quote
+from tests.support.pgbouncer import psycopg_settings
+from tests.support.rows import session_url
 
 INSERT = (
     'INSERT INTO {table}("id","lockKey","code","name","type","status","ownerToken","data","createdAt","modifiedAt") '
@@ -43,10 +45,11 @@ class NestNode:
     """Send what a NestJS node sends, each statement in autocommit; one node holds one lease at a time."""
 
     def __init__(self, url: str, *, table: Table | None = None, time_zone: str | None = None) -> None:
-        self._connection = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor)
+        url = url if time_zone is None else session_url(url, timezone=time_zone)
+        self._connection = psycopg.connect(
+            url, autocommit=True, cursor_factory=psycopg.RawCursor, **psycopg_settings(url)
+        )
         self._table = (table or Table()).quoted
-        if time_zone is not None:
-            self._connection.execute("SELECT set_config('TimeZone', $1, false)", [time_zone])
         self.id = self.owner_token = UUID(int=0)
 
     def __enter__(self) -> Self:

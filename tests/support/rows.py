@@ -1,12 +1,16 @@
-"""Look at rows, and make them older, over a connection that belongs to nobody under test."""
+"""Look at rows, make them older, and say how sessions begin, over connections that belong to nobody under test."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
-from uuid import UUID
+from typing import Any, LiteralString
+from uuid import UUID, uuid4
 
 import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tests.support.pgbouncer import forget_sessions
 
 TABLE = '"public"."job-scheduler"'
 
@@ -34,3 +38,28 @@ def execute(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
+
+
+def set_default(url: str, setting: str, value: str) -> None:
+    """Have every new session on that database begin with a setting, those of a pooler, too."""
+    database = sql.Identifier(str(conninfo_to_dict(url)["dbname"]))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(_set("DATABASE", database, setting, value))
+    forget_sessions(url)
+
+
+def session_url(url: str, **given: str) -> str:
+    """Give a URL whose sessions begin with these settings, which are those of a superuser made for it.
+
+    `options=-c ...` does the same where there is no pooler. The role stays; the server of a test run does not.
+    """
+    name = f"session_{uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} SUPERUSER LOGIN PASSWORD 'secret'".encode())
+        for setting, value in given.items():
+            connection.execute(_set("ROLE", sql.Identifier(name), setting, value))
+    return make_conninfo(url, user=name, password="secret")
+
+
+def _set(kind: LiteralString, name: sql.Identifier, setting: str, value: str) -> sql.Composed:
+    return sql.SQL("ALTER " + kind + " {} SET {} = {}").format(name, sql.Identifier(setting), sql.Literal(value))
