@@ -132,7 +132,7 @@ NO_INSTANTS: list[Any] = [datetime(2026, 7, 20), date(2026, 7, 20), None, 0, 1.5
 NO_INSTANTS += [datetime(2026, 7, 20, tzinfo=Untold())]
 
 
-@pytest.mark.parametrize("instant", NO_INSTANTS, ids=repr)
+@pytest.mark.parametrize("instant", NO_INSTANTS, ids=lambda instant: f"{type(instant).__name__} {str(instant)[:10]}")
 def test_what_is_no_aware_datetime_is_refused(instant: Any) -> None:
     """C11: a naive datetime is nobody's instant."""
     schedule = SCHEDULES[0]
