@@ -32,7 +32,7 @@ from tenure.options import (
     JobSchedulerStatus,
     JobSchedulerType,
 )
-from tenure.records import JobRun
+from tenure.records import RunRecord
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
 
 __all__ = [
@@ -52,7 +52,6 @@ __all__ = [
     "JobExecutionLease",
     "JobLease",
     "JobNotAcquired",
-    "JobRun",
     "JobSchedulerService",
     "JobSchedulerStatus",
     "JobSchedulerType",
@@ -62,6 +61,7 @@ __all__ = [
     "NotAcquiredReason",
     "OutcomeNotRecordedError",
     "RunExclusiveResult",
+    "RunRecord",
     "TenureError",
     "WaitTimeoutError",
     "external_job_id",

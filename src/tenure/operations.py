@@ -15,7 +15,7 @@ from uuid import UUID
 from tenure.errors import DatabaseProblem, JobDatabaseError, LostJobLeaseError
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobLease, JobNotAcquired, LostReason, NotAcquiredReason
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import JobRun, instant, instant_or_none, read_run
+from tenure.records import RunRecord, instant, instant_or_none, read_run
 from tenure.statements import Query, Statements
 from tenure.trust import Backoff, TrustWindow
 
@@ -256,7 +256,7 @@ def _uuid_array(values: Sequence[UUID]) -> str:
 
 def listing(
     statements: Statements, *, code: str | None, status: JobSchedulerStatus | None, limit: int, now_boot_s: float
-) -> Attempt[list[JobRun]]:
+) -> Attempt[list[RunRecord]]:
     """List runs, those whose lease began last first."""
     query = statements.list_runs(by_code=code is not None, status=status.value if status else None)
     call = Call(query, tuple({"code": code, "limit": limit}[name] for name in query.parameters))
@@ -265,7 +265,7 @@ def listing(
     )
 
 
-def lookup(statements: Statements, run: UUID | str, *, now_boot_s: float) -> Attempt[JobRun | None]:
+def lookup(statements: Statements, run: UUID | str, *, now_boot_s: float) -> Attempt[RunRecord | None]:
     """Find one run by its id or its lock key."""
     if isinstance(run, UUID):
         call = Call.of(statements.find_run_by_id, id=run)

@@ -16,7 +16,7 @@ _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRun:
+class RunRecord:
     """Show one run as it stood when it was read. It holds no owner token: looking on gives no power over a run."""
 
     id: UUID
@@ -45,12 +45,12 @@ class JobRun:
     """What was left of a running lease when the row was read; negative if it had expired, `None` if none runs."""
 
 
-def read_run(row: tuple[Any, ...]) -> JobRun:
+def read_run(row: tuple[Any, ...]) -> RunRecord:
     """Read a row of `${run_columns}`."""
     run_id, key, code, run_key, name, kind, status, attempt, fencing_token, owner, lease_ms, data, *times = row
     created_us, started_us, modified_us, finished_us, age_us = times
     running = status == JobSchedulerStatus.RUNNING
-    return JobRun(
+    return RunRecord(
         id=UUID(run_id),
         idempotency_key=key,
         code=code,

@@ -16,7 +16,7 @@ from tenure.interruption import LossWatch, to_its_end
 from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease, NotAcquiredReason, RunExclusiveResult
 from tenure.lookout import news, news_async, seconds_of
 from tenure.options import JobAcquireOptions
-from tenure.records import JobRun
+from tenure.records import RunRecord
 from tenure.service_base import RELEASED, OnLost, check_on_lost
 from tenure.shells import BlockingShell, Data, LoopShell, Status
 
@@ -142,12 +142,12 @@ class JobSchedulerService(BlockingShell):
         asked_s = seconds_of(timeout)
         return news(self._lookout, options, until_free=False, left_s=asked_s, asked_s=asked_s).data
 
-    def list_runs(self, *, code: str | None = None, status: Status | None = None, limit: int = 50) -> list[JobRun]:
+    def list_runs(self, *, code: str | None = None, status: Status | None = None, limit: int = 50) -> list[RunRecord]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
         return self._perform(self._listing(code, status, limit))
 
-    def find_run(self, run: UUID | str) -> JobRun | None:
+    def find_run(self, run: UUID | str) -> RunRecord | None:
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
         self._check_open()
         return self._perform(self._lookup(run))
@@ -281,12 +281,12 @@ class AsyncJobSchedulerService(LoopShell):
 
     async def list_runs(
         self, *, code: str | None = None, status: Status | None = None, limit: int = 50
-    ) -> list[JobRun]:
+    ) -> list[RunRecord]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
         return await self._uncut(self._listing(code, status, limit))
 
-    async def find_run(self, run: UUID | str) -> JobRun | None:
+    async def find_run(self, run: UUID | str) -> RunRecord | None:
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
         self._check_open()
         return await self._uncut(self._lookup(run))

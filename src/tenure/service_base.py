@@ -24,7 +24,7 @@ from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease,
 from tenure.lookout import Lookout
 from tenure.operations import Attempt, Call, GuestEnd, Settled
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import JobRun
+from tenure.records import RunRecord
 from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, Statements, Table
 
 D = TypeVar("D", Driver, AsyncDriver)
@@ -159,7 +159,7 @@ class ServiceBase(Generic[D, B]):
         check_lease(lease)
         return operations.renewal_by_hand(self._statements, lease, now_boot_s=now_boot_s)
 
-    def _listing(self, code: str | None, status: JobSchedulerStatus | None, limit: int) -> Attempt[list[JobRun]]:
+    def _listing(self, code: str | None, status: JobSchedulerStatus | None, limit: int) -> Attempt[list[RunRecord]]:
         if not 1 <= limit <= LIST_LIMIT:
             raise ValueError(f"limit must be 1 to {LIST_LIMIT:,}, not {limit}.")
         if code is not None:
@@ -168,7 +168,7 @@ class ServiceBase(Generic[D, B]):
             self._statements, code=code, status=status and JobSchedulerStatus(status), limit=limit, now_boot_s=boot_s()
         )
 
-    def _lookup(self, run: UUID | str) -> Attempt[JobRun | None]:
+    def _lookup(self, run: UUID | str) -> Attempt[RunRecord | None]:
         if not isinstance(run, UUID):
             storable_text("run", run)
         return operations.lookup(self._statements, run, now_boot_s=boot_s())

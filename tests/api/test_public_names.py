@@ -29,7 +29,7 @@ NAMES = {
     "JobExecutionLease",
     "JobLease",
     "JobNotAcquired",
-    "JobRun",
+    "RunRecord",
     "JobSchedulerService",
     "JobSchedulerStatus",
     "JobSchedulerType",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tenure import JobRun
+from tenure import RunRecord
 from tenure.cli.errors import OutputError, plain
 from tenure.durations import format_duration
 
@@ -31,7 +31,7 @@ def emit_json(value: Any) -> None:
     emit(json.dumps(value, indent=2))
 
 
-def emit_runs(runs: Sequence[JobRun], now: datetime) -> None:
+def emit_runs(runs: Sequence[RunRecord], now: datetime) -> None:
     """Write one line a run."""
     rows = [_cells(run, now) for run in runs]
     if sys.stdout.isatty():
@@ -40,14 +40,14 @@ def emit_runs(runs: Sequence[JobRun], now: datetime) -> None:
         emit("\n".join(_aligned([COLUMNS, *rows])))
 
 
-def emit_run(run: JobRun, now: datetime) -> None:
+def emit_run(run: RunRecord, now: datetime) -> None:
     """Write one line a field, then the data."""
     fields = _fields(run, now)
     width = max(len(name) for name, _ in fields)
     emit("\n".join(f"{name:<{width}}  {plain(value)}" for name, value in fields))
 
 
-def run_as_json(run: JobRun) -> dict[str, Any]:
+def run_as_json(run: RunRecord) -> dict[str, Any]:
     """Give a run under stable snake_case keys, instants in ISO 8601 UTC."""
     return {
         "id": str(run.id),
@@ -85,7 +85,7 @@ def _iso(instant: datetime | None) -> str | None:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _cells(run: JobRun, now: datetime) -> tuple[str, ...]:
+def _cells(run: RunRecord, now: datetime) -> tuple[str, ...]:
     cells = (
         run.status.value,
         run.code,
@@ -99,7 +99,7 @@ def _cells(run: JobRun, now: datetime) -> tuple[str, ...]:
     return tuple(plain(cell) for cell in cells)
 
 
-def _then(run: JobRun) -> str:
+def _then(run: RunRecord) -> str:
     """Say how much of the lease is left, or how long the last attempt took."""
     if run.lease_left is not None:
         return _lease_left(run.lease_left)
@@ -113,7 +113,7 @@ def _lease_left(left: timedelta) -> str:
     return f"expired {shown} ago" if left < timedelta(0) else f"{shown} left"
 
 
-def _fields(run: JobRun, now: datetime) -> list[tuple[str, str]]:
+def _fields(run: RunRecord, now: datetime) -> list[tuple[str, str]]:
     length = NOTHING if run.lease_ms is None else format_duration(timedelta(milliseconds=run.lease_ms))
     left = [] if run.lease_left is None else [("lease left", _lease_left(run.lease_left))]
     return [
