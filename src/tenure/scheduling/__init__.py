@@ -1,0 +1,1 @@
+"""Ticks that run once, and that somebody finishes (C10)."""
