@@ -1,5 +1,6 @@
 """tenure: every scheduled run happens on one node."""
 
+from tenure.attempts import JobAttempt, PreviousAttempt
 from tenure.errors import (
     DatabaseProblem,
     EmbeddedPostgresError,
@@ -16,6 +17,7 @@ from tenure.errors import (
 )
 from tenure.identity import external_job_id
 from tenure.lease import (
+    AsyncJobExecutionLease,
     JobAcquired,
     JobAcquireResult,
     JobExecutionLease,
@@ -38,6 +40,7 @@ from tenure.service import AsyncJobSchedulerService, JobSchedulerService
 __all__ = [
     "DEFAULT_HEARTBEAT_MS",
     "DEFAULT_LEASE_MS",
+    "AsyncJobExecutionLease",
     "AsyncJobSchedulerService",
     "DatabaseProblem",
     "EmbeddedPostgresError",
@@ -48,6 +51,7 @@ __all__ = [
     "JobAcquireOptions",
     "JobAcquireResult",
     "JobAcquired",
+    "JobAttempt",
     "JobDatabaseError",
     "JobExecutionLease",
     "JobLease",
@@ -60,6 +64,7 @@ __all__ = [
     "LostReason",
     "NotAcquiredReason",
     "OutcomeNotRecordedError",
+    "PreviousAttempt",
     "RunExclusiveResult",
     "RunRecord",
     "TenureError",

@@ -36,6 +36,13 @@ def encode_data(data: Mapping[str, Any] | None) -> str | None:
     return text
 
 
+def encode_checkpoint(data: Mapping[str, Any]) -> str:
+    """Give the JSON text of a checkpoint, or raise `InvalidJobDataError` saying what cannot be stored."""
+    if (text := encode_data(data)) is None:
+        raise InvalidJobDataError("data of a checkpoint must be a JSON object, not None. An empty one is a checkpoint.")
+    return text
+
+
 def describe_error(error: BaseException) -> dict[str, Any]:
     """Give `{"error": "TypeName: message"}`, always storable, whatever the exception's text holds (C6.3)."""
     try:

@@ -48,7 +48,7 @@ except ImportError as error:
     raise ImportError("tenure.entity needs SQLAlchemy 2. Install it: pip install 'tenure[sqlalchemy]'") from error
 
 from tenure.options import JobSchedulerStatus, JobSchedulerType
-from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, compile_query, quote, read_sql
+from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, SIDE_TABLES, compile_query, quote, read_sql
 from tenure.statements import Table as RunTable
 
 __all__ = ["JobScheduler", "JobSchedulerMixin", "include_name", "migration_statements", "unmapped_statements"]
@@ -56,7 +56,8 @@ __all__ = ["JobScheduler", "JobSchedulerMixin", "include_name", "migration_state
 _STATEMENT_END = re.compile(r";\n(?=\n|--|(?!BEGIN|END)[A-Z])")
 _LEADING = re.compile(r"\A(?:\s|--.*\n)*")
 _STORAGE = "ALTER TABLE ${table} SET (fillfactor = 50)"
-_PROGRAMS = ("CREATE FUNCTION ", "CREATE TRIGGER ")
+_MAPPED = re.compile(r"CREATE (TYPE|TABLE \$\{table\}|INDEX \S+ ON \$\{table\}) ")
+_FUNCTIONS = {"reclaim_function": "()", "remember_function": "()", "previous_function": "(oid, uuid, uuid)"}
 _CLOCK = text("clock_timestamp()")
 
 IncludeName = Callable[[str | None, str, Mapping[Any, str | None]], bool]
@@ -119,11 +120,16 @@ class JobSchedulerMixin:
 
 
 def include_name(*entities: type[JobSchedulerMixin]) -> IncludeName:
-    """Give Alembic's `include_name` hook that leaves out the tables in which tenure notes its migrations.
+    """Give Alembic's `include_name` hook that leaves out tenure's tables beside the table of runs.
 
-    Without it, autogenerate proposes to drop them. Combine it with a hook of your own by `and`.
+    They are for tenure alone: what each attempt left, checkpoints, which migrations were applied. Without the hook,
+    autogenerate proposes to drop them. Combine it with a hook of your own by `and`.
     """
-    hidden = {(entity.__table__.schema, f"{entity.__tablename__}_migrations") for entity in entities}
+    hidden = {
+        (entity.__table__.schema, f"{entity.__tablename__}_{name}")
+        for entity in entities
+        for name in ("migrations", *SIDE_TABLES)
+    }
 
     def included(name: str | None, type_: str, parent_names: Mapping[Any, str | None]) -> bool:
         return type_ != "table" or (parent_names.get("schema_name"), name) not in hidden
@@ -143,11 +149,12 @@ def migration_statements(name: str, *, schema: str | None = None, table: str = D
 def unmapped_statements(*, schema: str | None = None, table: str = DEFAULT_TABLE) -> list[TextClause]:
     """Give what SQLAlchemy's model does not hold, for `op.execute` after `op.create_table`.
 
-    The room in each page that keeps renewals heap-only (C5.4), and the function and the trigger that fence takeovers
-    by NestJS nodes (C4.3). Without them `tenure schema check` complains.
+    The room in each page that keeps renewals heap-only (C5.4), the functions and triggers that fence takeovers by
+    NestJS nodes and remember former attempts (C4.3, C7.6), and tenure's tables beside the table of runs. Without them
+    `tenure schema check` complains.
     """
-    programs = [statement for statement in _split(read_sql("schema.sql")) if statement.startswith(_PROGRAMS)]
-    return _bound([_STORAGE, *programs], schema, table)
+    further = [statement for statement in _split(read_sql("schema.sql")) if not _MAPPED.match(statement)]
+    return _bound([_STORAGE, *further], schema, table)
 
 
 def _enum(entity: type[JobSchedulerMixin], column: str, values: type[StrEnum]) -> Enum:
@@ -175,7 +182,11 @@ def _table_arguments(schema: str | SchemaConst | None, table: str) -> tuple[Any,
         Index(own("unfinished_idx"), "status", "fencingToken", postgresql_where=text("\"status\" <> 'SUCCESS'")),
         {
             "schema": schema,
-            "listeners": [("after_create", _create_unmapped), ("after_drop", _drop_unmapped)],
+            "listeners": [
+                ("after_create", _create_unmapped),
+                ("before_drop", _drop_side_tables),
+                ("after_drop", _drop_functions),
+            ],
         },
     )
 
@@ -185,9 +196,17 @@ def _create_unmapped(target: Table, connection: Connection, **_: Any) -> None:
         connection.execute(statement)
 
 
-def _drop_unmapped(target: Table, connection: Connection, **_: Any) -> None:
-    function = _identifiers(connection.schema_for_object(target), target.name)["reclaim_function"]
-    connection.execute(_verbatim(f"DROP FUNCTION IF EXISTS {function}()"))
+def _drop_side_tables(target: Table, connection: Connection, **_: Any) -> None:
+    """They refer to the table of runs, so they go first."""
+    identifiers = _identifiers(connection.schema_for_object(target), target.name)
+    for name in reversed(SIDE_TABLES):
+        connection.execute(_verbatim(f"DROP TABLE IF EXISTS {identifiers[name]}"))
+
+
+def _drop_functions(target: Table, connection: Connection, **_: Any) -> None:
+    identifiers = _identifiers(connection.schema_for_object(target), target.name)
+    for name, arguments in _FUNCTIONS.items():
+        connection.execute(_verbatim(f"DROP FUNCTION IF EXISTS {identifiers[name]}{arguments}"))
 
 
 def _split(script: str) -> list[str]:

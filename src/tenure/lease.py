@@ -7,13 +7,14 @@ lease while it holds it (until when it may be trusted, whether it was lost, whet
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, overload
 from uuid import UUID
 
+from tenure.attempts import PreviousAttempt
 from tenure.errors import LostJobLeaseError
 from tenure.options import JobSchedulerStatus
 from tenure.trust import TrustWindow
@@ -63,6 +64,7 @@ class Hold:
     __slots__ = (
         "__weakref__",
         "_clock",
+        "checkpoint",
         "guard",
         "guest",
         "heartbeat_s",
@@ -82,6 +84,7 @@ class Hold:
         self.guest: JobSchedulerStatus | None = None
         """What a caller's transaction, whose end is not known yet, has recorded (C5.7)."""
         self.guard: Callable[[Any], Any] | None = None
+        self.checkpoint: Callable[..., Any] | None = None
         self.on_change: Callable[[], None] | None = None
         self._clock = clock
 
@@ -166,18 +169,28 @@ class JobLease:
 class _WonLease(JobLease):
     """Share what a win tells, between `JobAcquired` and `JobExecutionLease`."""
 
-    __slots__ = ("_attempt", "_fencing_token", "_idempotency_key")
+    __slots__ = ("_attempt", "_fencing_token", "_idempotency_key", "_previous")
 
     def held(self, hold: Hold | None) -> Self:
         """Attach what this process knows about the lease."""
         self._hold = hold
         return self
 
-    def __init__(self, id: UUID, owner_token: UUID, idempotency_key: str, fencing_token: int, attempt: int) -> None:
+    def __init__(
+        self,
+        id: UUID,
+        owner_token: UUID,
+        idempotency_key: str,
+        fencing_token: int,
+        attempt: int,
+        *,
+        previous: PreviousAttempt | None = None,
+    ) -> None:
         super().__init__(id, owner_token)
         self._idempotency_key = idempotency_key
         self._fencing_token = fencing_token
         self._attempt = attempt
+        self._previous = previous
 
     @property
     def idempotency_key(self) -> str:
@@ -193,6 +206,14 @@ class _WonLease(JobLease):
     def attempt(self) -> int:
         """Give 1 for the first lease of the run, 2 for the second, and so on."""
         return self._attempt
+
+    @property
+    def previous(self) -> PreviousAttempt | None:
+        """Give how the attempt before this one ended, and how far it came; `None` for the first (C7.6).
+
+        As it was when this lease was won: a checkpoint of this attempt does not show here.
+        """
+        return self._previous
 
     def __repr__(self) -> str:
         return (
@@ -215,9 +236,10 @@ class JobExecutionLease(_WonLease):
     __slots__ = ()
 
     @classmethod
-    def of(cls, won: JobAcquired) -> JobExecutionLease:
+    def of(cls, won: JobAcquired) -> Self:
         """Give the lease that a callback sees for a run that was won."""
-        return cls(won.id, won.owner_token, won.idempotency_key, won.fencing_token, won.attempt).held(won.hold)
+        known = (won.id, won.owner_token, won.idempotency_key, won.fencing_token, won.attempt)
+        return cls(*known, previous=won.previous).held(won.hold)
 
     @property
     def lost(self) -> LostReason | None:
@@ -250,6 +272,32 @@ class JobExecutionLease(_WonLease):
         assert self._hold is not None
         assert self._hold.guard is not None, "a callback's lease can guard"
         return self._hold.guard(connection)
+
+    def checkpoint(self, data: Mapping[str, Any], *, connection: Any = None) -> Any:
+        """Say how far the work has come: a JSON object that the next attempt finds in `lease.previous` (C7.6).
+
+        It replaces the last one. With `connection=` it becomes part of that connection's open transaction, to commit or
+        roll back with the caller's rows, and guards the run until that ends. Under `AsyncJobSchedulerService`, `await`
+        it, whatever the connection is; annotate the callback's lease as `AsyncJobExecutionLease` to have that checked.
+
+        Raises `LostJobLeaseError` if the run is not ours any more, `InvalidJobDataError` before any SQL for data that
+        cannot be stored, `JobServiceStateError` if `connection` has no transaction open, and `JobDatabaseError` if it
+        could not be saved in 5 s; sending it again is harmless. With `connection=`, the driver's own errors.
+        """
+        assert self._hold is not None
+        assert self._hold.checkpoint is not None, "a callback's lease can save checkpoints"
+        return self._hold.checkpoint(data, connection=connection)
+
+
+class AsyncJobExecutionLease(JobExecutionLease):
+    """Give a coroutine function its lease: a `JobExecutionLease` whose checkpoints are awaited."""
+
+    __slots__ = ()
+
+    def checkpoint(self, data: Mapping[str, Any], *, connection: Any = None) -> Coroutine[Any, Any, None]:
+        """Say how far the work has come; as `JobExecutionLease.checkpoint`, to be awaited (C7.6)."""
+        saving: Coroutine[Any, Any, None] = super().checkpoint(data, connection=connection)
+        return saving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

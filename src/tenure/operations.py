@@ -12,10 +12,11 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from tenure.attempts import JobAttempt
 from tenure.errors import DatabaseProblem, JobDatabaseError, LostJobLeaseError
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobLease, JobNotAcquired, LostReason, NotAcquiredReason
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import RunRecord, instant, instant_or_none, read_run
+from tenure.records import RunRecord, instant, instant_or_none, read_attempt, read_previous, read_run
 from tenure.statements import Query, Statements
 from tenure.trust import Backoff, TrustWindow
 
@@ -137,10 +138,11 @@ def acquisition(
             if this.uncertain and loss.reason is NotAcquiredReason.CONTENDED:
                 raise _looked_too_early()  # what contends may be our own first try
             return loss
-        verdict, run_id, fencing_token, attempt, *_ = rows[0]
+        verdict, run_id, fencing_token, attempt, *_, previous = rows[0]
         window = TrustWindow(options.lease_ms / 1000, now_boot_s if verdict == "mine" else this.sent_boot_s)
         hold = Hold(window, options.heartbeat_ms / 1000, clock)
-        return JobAcquired(UUID(run_id), owner_token, options.lock_key, fencing_token, attempt).held(hold)
+        known = (UUID(run_id), owner_token, options.lock_key, fencing_token, attempt)
+        return JobAcquired(*known, previous=read_previous(previous)).held(hold)
 
     return Attempt(call, conclude, until_boot_s=now_boot_s + ACQUIRE_LIMIT_S, insists=False)
 
@@ -149,6 +151,17 @@ def renewal_by_hand(statements: Statements, lease: JobLease, *, now_boot_s: floa
     """Renew one lease (C5.1); the result is why it cannot be, or `None`."""
     call = Call.of(statements.heartbeat, id=lease.id, owner_token=lease.owner_token)
     return Attempt(call, lambda rows, _: _why_refused(rows), until_boot_s=now_boot_s + CALL_LIMIT_S, insists=True)
+
+
+def saving(statements: Statements, lease: JobLease, data: str, *, now_boot_s: float) -> Attempt[LostReason | None]:
+    """Save a checkpoint (C7.6); the result is why it cannot be, or `None`. To send it twice changes nothing."""
+    call = guest_saving(statements, lease, data)
+    return Attempt(call, lambda rows, _: _why_refused(rows), until_boot_s=now_boot_s + CALL_LIMIT_S, insists=True)
+
+
+def guest_saving(statements: Statements, lease: JobLease, data: str) -> Call:
+    """Save a checkpoint in a caller's transaction (C7.6)."""
+    return Call.of(statements.checkpoint, id=lease.id, owner_token=lease.owner_token, data=data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +292,21 @@ def lookup(statements: Statements, run: UUID | str, *, now_boot_s: float) -> Att
     )
 
 
+def attempts(statements: Statements, run: UUID | str, *, now_boot_s: float) -> Attempt[list[JobAttempt]]:
+    """List a run's former attempts, by its id or its lock key."""
+    if isinstance(run, UUID):
+        call = Call.of(statements.list_attempts_by_id, id=run)
+    else:
+        call = Call.of(statements.list_attempts_by_key, lock_key=run)
+    until_boot_s = now_boot_s + CALL_LIMIT_S
+    return Attempt(call, lambda rows, _: [read_attempt(row) for row in rows], until_boot_s=until_boot_s, insists=False)
+
+
 def _read_loss(row: Row | None) -> JobNotAcquired:
     """Read why a run was not acquired from the row as it was when the statement began."""
     if row is None:
         return JobNotAcquired(reason=NotAcquiredReason.CONTENDED)
-    _, _, _, attempt, status, owner, started_us, modified_us, finished_us, lease_ms = row
+    _, _, _, attempt, status, owner, started_us, modified_us, finished_us, lease_ms, _ = row
     if status == JobSchedulerStatus.SUCCESS:
         finished = instant(modified_us if finished_us is None else finished_us)
         return JobNotAcquired(

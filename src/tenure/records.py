@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from tenure.attempts import JobAttempt, PreviousAttempt
 from tenure.options import JobSchedulerStatus, JobSchedulerType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,12 +44,15 @@ class RunRecord:
     finished_at: datetime | None
     lease_left: timedelta | None
     """What was left of a running lease when the row was read; negative if it had expired, `None` if none runs."""
+    checkpoint: dict[str, Any] | None = None
+    """How far the run came, as whichever attempt said last; it stays when the run is done, and goes with its row."""
+    checkpointed_at: datetime | None = None
 
 
 def read_run(row: tuple[Any, ...]) -> RunRecord:
     """Read a row of `${run_columns}`."""
     run_id, key, code, run_key, name, kind, status, attempt, fencing_token, owner, lease_ms, data, *times = row
-    created_us, started_us, modified_us, finished_us, age_us = times
+    created_us, started_us, modified_us, finished_us, age_us, checkpoint, saved_us = times
     running = status == JobSchedulerStatus.RUNNING
     return RunRecord(
         id=UUID(run_id),
@@ -62,13 +66,41 @@ def read_run(row: tuple[Any, ...]) -> RunRecord:
         fencing_token=fencing_token,
         holder=owner,
         lease_ms=lease_ms,
-        data=json.loads(data) if data is not None else None,
+        data=_object(data),
         created_at=instant(created_us),
         started_at=instant_or_none(started_us),
         modified_at=instant(modified_us),
         finished_at=instant_or_none(finished_us),
         lease_left=_left(lease_ms, age_us) if running else None,
+        checkpoint=_object(checkpoint),
+        checkpointed_at=instant_or_none(saved_us),
     )
+
+
+def read_attempt(row: tuple[Any, ...]) -> JobAttempt:
+    """Read a row of `${attempt_columns}`."""
+    attempt, status, fencing_token, owner, lease_ms, started_us, ended_us, data = row
+    return JobAttempt(
+        attempt=attempt,
+        status=JobSchedulerStatus(status),
+        holder=owner,
+        fencing_token=fencing_token,
+        lease_ms=lease_ms,
+        started_at=instant_or_none(started_us),
+        ended_at=instant_or_none(ended_us),
+        data=_object(data),
+    )
+
+
+def read_previous(text: str | None) -> PreviousAttempt | None:
+    """Read what `${previous_function}` gives; `None` for a first attempt."""
+    if text is None:
+        return None
+    found = json.loads(text)
+    instants = [instant_or_none(found.pop(name)) for name in ("started_us", "ended_us", "saved_us")]
+    status = JobSchedulerStatus(found.pop("status"))
+    started, ended, saved = instants
+    return PreviousAttempt(**found, status=status, started_at=started, ended_at=ended, checkpointed_at=saved)
 
 
 def instant(microseconds: int) -> datetime:
@@ -82,6 +114,10 @@ def instant(microseconds: int) -> datetime:
 def instant_or_none(microseconds: int | None) -> datetime | None:
     """Give an aware UTC instant, if there is one."""
     return None if microseconds is None else instant(microseconds)
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else json.loads(text)
 
 
 def _left(lease_ms: int | None, age_us: int) -> timedelta | None:

@@ -11,37 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.drivers import Administrator
 from tenure.errors import DatabaseProblem, JobDatabaseError
+from tenure.shapes import RUNS, SHAPES, Shape
 from tenure.statements import Table, migration_script, quote, schema_script
 
 if TYPE_CHECKING:
     import psycopg
 
+    Connection = psycopg.Connection[Any]
+
 LOCK_TIMEOUT = "15s"
 
-COLUMNS = {
-    "id": "uuid",
-    "lockKey": "character varying(320)",
-    "code": "character varying(64)",
-    "name": "character varying(256)",
-    "type": "{type_enum}",
-    "status": "{status_enum}",
-    "ownerToken": "uuid",
-    "data": "jsonb",
-    "createdAt": "timestamp with time zone",
-    "modifiedAt": "timestamp with time zone",
-    "fencingToken": "bigint",
-    "attempt": "integer",
-    "leaseMs": "bigint",
-    "owner": "character varying(256)",
-    "runKey": "character varying(1024)",
-    "startedAt": "timestamp with time zone",
-    "finishedAt": "timestamp with time zone",
-}
-"""What `check` expects; a test compares it with what the migrations make."""
-
-DEFAULTED_COLUMNS = ("id", "createdAt", "modifiedAt", "attempt", "startedAt")
-UNIQUE_COLUMNS = ("id", "lockKey", "ownerToken", "fencingToken")
-
+_AS_PRINTED = "Make it as in: tenure schema print"
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
@@ -59,6 +39,8 @@ def migrations() -> list[str]:
 def apply(administrator: Administrator, table: Table) -> list[str]:
     """Apply the migrations that are missing and give their names; all or none."""
     with administrator() as connection, connection.transaction():
+        # Else a node that waits for another one's change would look with the eyes of before it.
+        connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         lock_for_change(connection, table, LOCK_TIMEOUT)
         _make_schema(connection, table)
         missing = _missing(connection, table)
@@ -74,26 +56,42 @@ def check(administrator: Administrator, table: Table) -> list[str]:
         return faults(connection, table)
 
 
-def faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+def faults(connection: Connection, table: Table) -> list[str]:
     """Say what `check` says, as the connection's open transaction sees it."""
     if not _exists(connection, table.schema, table.name):
         return [f"The table {table.quoted} does not exist. Run: tenure schema apply"]
+    unrecorded = _unrecorded(connection, table)
     return [
-        *_migration_faults(connection, table),
-        *_column_faults(connection, table),
-        *_default_faults(connection, table),
-        *_index_faults(connection, table),
-        *_grant_faults(connection, table),
+        *_migration_faults(connection, table, unrecorded),
+        *(
+            fault
+            for shape in SHAPES
+            if shape.migration not in unrecorded
+            for fault in _faults_of(connection, table, shape)
+        ),
     ]
 
 
-def lock_for_change(connection: psycopg.Connection[Any], table: Table, lock_timeout: str) -> None:
+def _faults_of(connection: Connection, table: Table, shape: Shape) -> list[str]:
+    quoted = shape.quoted(table)
+    if not _table_exists(connection, table, shape):
+        return [f"The table {quoted} is missing. {_AS_PRINTED}"]
+    return [
+        *_column_faults(connection, table, shape),
+        *_default_faults(connection, table, shape),
+        *_index_faults(connection, table, shape),
+        *_program_faults(connection, table, shape),
+        *_grant_faults(connection, table, shape),
+    ]
+
+
+def lock_for_change(connection: Connection, table: Table, lock_timeout: str) -> None:
     """Let one transaction at a time change the schema of a table, and let none wait for a lock for ever."""
     connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout}'".encode())
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [f"tenure {table.quoted}"])
 
 
-def applied_migrations(connection: psycopg.Connection[Any], table: Table) -> set[str]:
+def applied_migrations(connection: Connection, table: Table) -> set[str]:
     """Give the names of the migrations that are recorded as applied; none where there is no record."""
     return _applied(connection, table) if _exists(connection, table.schema, f"{table.name}_migrations") else set()
 
@@ -106,21 +104,21 @@ def migrations_table_script(table: Table) -> str:
     )
 
 
-def _make_schema(connection: psycopg.Connection[Any], table: Table) -> None:
+def _make_schema(connection: Connection, table: Table) -> None:
     # CREATE SCHEMA IF NOT EXISTS asks for the right to create even where nothing is to be created
     if connection.execute("SELECT FROM pg_namespace WHERE nspname = $1", [table.schema]).fetchone() is None:
         connection.execute(f"CREATE SCHEMA {quote(table.schema)}".encode())
 
 
-def _missing(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+def _missing(connection: Connection, table: Table) -> list[str]:
     """Give the migrations to apply; refuse a table that tenure did not make, and a newer schema than this version's."""
     if not _exists(connection, table.schema, f"{table.name}_migrations"):
         if _exists(connection, table.schema, table.name):
             raise JobDatabaseError(
                 DatabaseProblem.SCHEMA_OLD,
                 f"The table {table.quoted} exists, but tenure did not make it. Nothing was changed. If NestJS nodes "
-                "use it, upgrade it with: tenure schema adopt. Else give tenure a table of its own with --table, or "
-                "rename that one.",
+                "use it, or another tool made it by our SQL, take it over with: tenure schema adopt. Else give "
+                "tenure a table of its own with --table, or rename that one.",
             )
         connection.execute(migrations_table_script(table).encode())
     if not _may_read_migrations(connection, table):
@@ -129,135 +127,181 @@ def _missing(connection: psycopg.Connection[Any], table: Table) -> list[str]:
     return [name for name in migrations() if name not in applied]
 
 
-def _may_read_migrations(connection: psycopg.Connection[Any], table: Table) -> bool:
+def _may_read_migrations(connection: Connection, table: Table) -> bool:
     row = connection.execute("SELECT has_table_privilege($1, 'SELECT')", [table.migrations_quoted]).fetchone()
     return row is not None and bool(row[0])
 
 
-def _nothing_missing_as_far_as_can_be_seen(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+def _nothing_missing_as_far_as_can_be_seen(connection: Connection, table: Table) -> list[str]:
     """Let a run-time role apply a schema that is there; it may see the columns, if not which migrations made them."""
-    if faults := _column_faults(connection, table):
-        role = quote(connection.info.user)
-        raise JobDatabaseError(
-            DatabaseProblem.GRANT_MISSING,
-            f"{faults[0]} The role {role} may not do that: apply as the owner of {table.quoted}.",
+    for shape in SHAPES:
+        faults = (
+            _column_faults(connection, table, shape)
+            if _table_exists(connection, table, shape)
+            else [f"The table {shape.quoted(table)} is missing."]
         )
+        if faults:
+            role = quote(connection.info.user)
+            raise JobDatabaseError(
+                DatabaseProblem.GRANT_MISSING,
+                f"{faults[0]} The role {role} may not do that: apply as the owner of {table.quoted}.",
+            )
     return []
 
 
-def _applied(connection: psycopg.Connection[Any], table: Table) -> set[str]:
+def _applied(connection: Connection, table: Table) -> set[str]:
     return {row[0] for row in connection.execute(f'SELECT "name" FROM {table.migrations_quoted}'.encode())}
 
 
-def _exists(connection: psycopg.Connection[Any], schema: str, name: str) -> bool:
+def _exists(connection: Connection, schema: str, name: str) -> bool:
     query = (
         "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2"
     )
     return connection.execute(query, [schema, name]).fetchone() is not None
 
 
-def _migration_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+def _table_exists(connection: Connection, table: Table, shape: Shape) -> bool:
+    return _exists(connection, table.schema, table.name if shape.side is None else f"{table.name}_{shape.side}")
+
+
+def _unrecorded(connection: Connection, table: Table) -> set[str]:
+    """Give the migrations that are known not to be applied; none where nobody wrote it down, or it may not be read."""
+    if not _exists(connection, table.schema, f"{table.name}_migrations") or not _may_read_migrations(connection, table):
+        return set()
+    return set(migrations()) - _applied(connection, table)
+
+
+def _migration_faults(connection: Connection, table: Table, unrecorded: set[str]) -> list[str]:
     if not _exists(connection, table.schema, f"{table.name}_migrations"):
         return [
-            f"{table.migrations_quoted} is missing: tenure did not make this table, or another tool applied the schema."
+            f"{table.migrations_quoted} is missing: another tool made this table. If all else is as it should be, "
+            "record that with: tenure schema adopt"
         ]
-    if not _may_read_migrations(connection, table):
-        return []
-    applied = _applied(connection, table)
-    return [
-        f"Migration {name} is not applied. Run: tenure schema apply" for name in migrations() if name not in applied
-    ]
+    return [f"Migration {name} is not applied. Run: tenure schema apply" for name in sorted(unrecorded)]
 
 
-def _column_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+def _column_faults(connection: Connection, table: Table, shape: Shape) -> list[str]:
     rows = connection.execute(
         "SELECT attname, format_type(atttypid, atttypmod), t.typname FROM pg_attribute a "
         "JOIN pg_type t ON t.oid = a.atttypid "
         "WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped",
-        [table.quoted],
+        [shape.quoted(table)],
     ).fetchall()
     found = {name: typname if typname.endswith("_enum") else full for name, full, typname in rows}
-    names = {"{type_enum}": f"{table.name}_type_enum", "{status_enum}": f"{table.name}_status_enum"}
+    mend = "Run: tenure schema apply" if shape is RUNS else _AS_PRINTED
     faults: list[str] = []
-    for name, kind in COLUMNS.items():
-        expected = names.get(kind, kind)
+    for name, expected in shape.column_types(table).items():
         if name not in found:
-            faults.append(f'The column "{name}" is missing. Run: tenure schema apply')
+            faults.append(f"The column {_column(name, table, shape)} is missing. {mend}")
         elif found[name] != expected:
-            faults.append(f'The column "{name}" is {found[name]}, and should be {expected}. Alter it.')
+            faults.append(
+                f"The column {_column(name, table, shape)} is {found[name]}, and should be {expected}. Alter it."
+            )
     return faults
 
 
-def _default_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
+def _column(name: str, table: Table, shape: Shape) -> str:
+    return f'"{name}"' if shape is RUNS else f'"{name}" of {shape.quoted(table)}'
+
+
+def _default_faults(connection: Connection, table: Table, shape: Shape) -> list[str]:
     """Look for what an INSERT relies on, ours and a NestJS node's, and for the room that renewals need."""
+    quoted = shape.quoted(table)
     rows = connection.execute(
         "SELECT attname, attnotnull, atthasdef, attidentity <> '' FROM pg_attribute "
         "WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped",
-        [table.quoted],
+        [quoted],
     ).fetchall()
     faults: list[str] = []
     for name, not_null, has_default, has_identity in rows:
-        if name == "fencingToken" and not has_identity:
-            faults.append('The column "fencingToken" is no identity: no run can be acquired. Make it one.')
-        elif name in DEFAULTED_COLUMNS and not has_default:
-            faults.append(f'The column "{name}" has lost its default. Set it as in: tenure schema print')
-        elif name not in COLUMNS and not_null and not (has_default or has_identity):
+        column = _column(name, table, shape)
+        if name in shape.identity and not has_identity:
+            faults.append(f"The column {column} is no identity: no row can be inserted. Make it one.")
+        elif name in shape.defaulted and not has_default:
+            faults.append(f"The column {column} has lost its default. Set it as in: tenure schema print")
+        elif name not in shape.columns and not_null and not (has_default or has_identity):
             faults.append(
-                f'The column "{name}" is not ours and must be given: no run can be acquired. Give it a default.'
+                f"The column {column} is not ours and must be given: no row can be inserted. Give it a default."
             )
-    options = connection.execute("SELECT reloptions FROM pg_class WHERE oid = CAST($1 AS regclass)", [table.quoted])
-    if "fillfactor=50" not in ((options.fetchone() or [None])[0] or []):
-        faults.append(f"Renewals have no room: ALTER TABLE {table.quoted} SET (fillfactor = 50);")
+    options = connection.execute("SELECT reloptions FROM pg_class WHERE oid = CAST($1 AS regclass)", [quoted])
+    wanted = f"fillfactor={shape.fillfactor}"
+    if shape.fillfactor and wanted not in ((options.fetchone() or [None])[0] or []):
+        what = "Renewals" if shape.renewed else "Updates"
+        faults.append(f"{what} have no room: ALTER TABLE {quoted} SET (fillfactor = {shape.fillfactor});")
     return faults
 
 
-def _index_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
-    unique = connection.execute(
-        "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
-        "WHERE i.indrelid = CAST($1 AS regclass) AND i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 "
-        "AND i.indpred IS NULL",
-        [table.quoted],
+def _index_faults(connection: Connection, table: Table, shape: Shape) -> list[str]:
+    quoted = shape.quoted(table)
+    rows = connection.execute(
+        "SELECT c.relname, i.indexrelid::regclass::text, i.indisunique AND i.indpred IS NULL, "
+        "pg_get_indexdef(i.indexrelid), ARRAY(SELECT a.attname::text FROM generate_series(1, i.indnkeyatts) AS key (n) "
+        "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[key.n - 1] ORDER BY key.n) "
+        "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        "WHERE i.indrelid = CAST($1 AS regclass) AND i.indisvalid ORDER BY 1",
+        [quoted],
     ).fetchall()
-    renewed = connection.execute(
-        "SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
-        "WHERE i.indrelid = CAST($1 AS regclass) AND a.attname = 'modifiedAt' "
-        "AND (a.attnum = ANY (i.indkey) OR pg_get_indexdef(i.indexrelid) LIKE '%\"modifiedAt\"%')",
-        [table.quoted],
-    ).fetchall()
-    trigger = connection.execute(
-        "SELECT FROM pg_trigger WHERE tgrelid = CAST($1 AS regclass) AND tgname = $2 AND tgenabled <> 'D'",
-        [table.quoted, f"{table.name}_reclaim_trigger"],
-    ).fetchone()
-    ours = {f"{table.name}_code_idx", f"{table.name}_unfinished_idx"}
-    indexes = connection.execute(
-        "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-        "WHERE i.indrelid = CAST($1 AS regclass) AND i.indisvalid",
-        [table.quoted],
-    ).fetchall()
-    slow = sorted(ours - {row[0] for row in indexes})
-    missing = sorted(set(UNIQUE_COLUMNS) - {row[0] for row in unique})
+    unique = {tuple(columns) for _, _, whole, _, columns in rows if whole}
+    of = "" if shape is RUNS else f" of {quoted}"
+    unsafe = [", ".join(f'"{name}"' for name in key) for key in sorted(shape.unique) if key not in unique]
+    missing = sorted({f"{table.name}_{suffix}" for suffix in shape.indexes} - {row[0] for row in rows})
+    renewed = [name for _, name, _, definition, _ in rows if shape.renewed and f'"{shape.renewed}"' in definition]
     return [
-        *(f'There is no unique index on "{name}": runs are not safe. Create it.' for name in missing),
+        *(f"There is no unique index on {key}{of}: runs are not safe. Create it." for key in unsafe),
         *(
-            f"The index {quote(name)} is missing: listings are slow. Create it as in: tenure schema print"
-            for name in slow
+            f"The index {quote(name)} is missing: {shape.slow}. Create it as in: tenure schema print"
+            for name in missing
         ),
-        *(f'The index {name} mentions "modifiedAt": every renewal pays for it. Drop it.' for (name,) in renewed),
+        *(f'The index {name} mentions "{shape.renewed}": every renewal pays for it. Drop it.' for name in renewed),
+    ]
+
+
+def _program_faults(connection: Connection, table: Table, shape: Shape) -> list[str]:
+    """Look for triggers, foreign keys and functions."""
+    quoted = shape.quoted(table)
+    triggers = connection.execute(
+        "SELECT tgname FROM pg_trigger WHERE tgrelid = CAST($1 AS regclass) AND tgenabled <> 'D'", [table.quoted]
+    )
+    firing = {row[0] for row in triggers}
+    keys = connection.execute(
+        "SELECT conname FROM pg_constraint WHERE conrelid = CAST($1 AS regclass) AND contype = 'f'", [quoted]
+    )
+    kept = {row[0] for row in keys}
+    return [
         *(
-            []
-            if trigger is not None
-            else ["The reclaim trigger is missing or disabled: takeovers by NestJS nodes are not fenced."]
+            f"The {suffix.replace('_', ' ')} is missing or disabled: {consequence}."
+            for suffix, consequence in shape.triggers.items()
+            if f"{table.name}_{suffix}" not in firing
+        ),
+        *(
+            f"The foreign key {quote(f'{table.name}_{suffix}')} is missing: a deleted run leaves rows. {_AS_PRINTED}"
+            for suffix in shape.foreign_keys
+            if f"{table.name}_{suffix}" not in kept
+        ),
+        *(
+            f"The function {signature} is missing: no run can be acquired. {_AS_PRINTED}"
+            for signature in shape.signatures(table)
+            if not _is_there(connection, "to_regprocedure", signature)
         ),
     ]
 
 
-def _grant_faults(connection: psycopg.Connection[Any], table: Table) -> list[str]:
-    role = connection.info.user
-    faults: list[str] = []
-    for right in _RIGHTS:
-        row = connection.execute("SELECT has_table_privilege($1, $2)", [table.quoted, right]).fetchone()
-        if not row or not row[0]:
-            faults.append(
-                f"The role lacks {right}. As the owner, run: GRANT {right} ON {table.quoted} TO {quote(role)};"
-            )
-    return faults
+def _grant_faults(connection: Connection, table: Table, shape: Shape) -> list[str]:
+    role, quoted = quote(connection.info.user), shape.quoted(table)
+    lacking = [(right, quoted) for right in _RIGHTS if not _is_there(connection, "has_table_privilege", quoted, right)]
+    lacking += [
+        ("EXECUTE", f"FUNCTION {signature}")
+        for signature in shape.signatures(table)
+        if _is_there(connection, "to_regprocedure", signature)
+        and not _is_there(connection, "has_function_privilege", signature, "EXECUTE")
+    ]
+    return [
+        f"The role lacks {right}. As the owner, run: GRANT {right} ON {named} TO {role};" for right, named in lacking
+    ]
+
+
+def _is_there(connection: Connection, function: str, *arguments: str) -> bool:
+    """Ask a function of the catalog that gives a truth, or something rather than NULL."""
+    given = ", ".join(f"CAST(${n} AS text)" for n in range(1, len(arguments) + 1))
+    row = connection.execute(f"SELECT {function}({given})::text".encode(), arguments).fetchone()
+    return row is not None and row[0] not in (None, "false")

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 from uuid import UUID, uuid4
 
 from tenure import schema
+from tenure.attempts import JobAttempt
 from tenure.callbacks import awaited_call, blocking_call
 from tenure.clock import boot_s
 from tenure.errors import LostJobLeaseError
 from tenure.interruption import LossWatch, to_its_end
-from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease, NotAcquiredReason, RunExclusiveResult
+from tenure.lease import (
+    AsyncJobExecutionLease,
+    JobAcquireResult,
+    JobExecutionLease,
+    JobLease,
+    NotAcquiredReason,
+    RunExclusiveResult,
+)
 from tenure.lookout import news, news_async, seconds_of
 from tenure.options import JobAcquireOptions
 from tenure.records import RunRecord
@@ -95,6 +103,13 @@ class JobSchedulerService(BlockingShell):
         """Give the run back for another attempt: `fail` under a kinder name (C6.1)."""
         return self.fail(lease, data, connection=connection)
 
+    def checkpoint(self, lease: JobLease, data: Mapping[str, Any], *, connection: Any = None) -> None:
+        """Say how far the work has come: a JSON object that the next attempt finds in `previous` (C7.6).
+
+        As `JobExecutionLease.checkpoint`, for a lease held by hand.
+        """
+        self._save(lease, data, connection)
+
     def run_exclusive(
         self,
         options: JobAcquireOptions,
@@ -118,7 +133,7 @@ class JobSchedulerService(BlockingShell):
         won = self.acquire(options) if wait is None else self._acquire_in_time(options, wait)
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
-        lease, hold = self._held(won)
+        lease, hold = self._held(won, JobExecutionLease, self.checkpoint)
         keeper = self._keeper
         try:
             keeper.keep(lease, hold)
@@ -151,6 +166,14 @@ class JobSchedulerService(BlockingShell):
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
         self._check_open()
         return self._perform(self._lookup(run))
+
+    def list_attempts(self, run: UUID | str) -> list[JobAttempt]:
+        """List a run's former attempts, the first one first, by the run's id or its idempotency key. Changes nothing.
+
+        The attempt that is under way, or was the last, is the run itself: see `find_run`.
+        """
+        self._check_open()
+        return self._perform(self._attempts(run))
 
     def _acquire_in_time(self, options: JobAcquireOptions, wait: timedelta) -> JobAcquireResult:
         """Acquire a run, waiting while another node holds it; a run that is done ends the wait."""
@@ -230,10 +253,14 @@ class AsyncJobSchedulerService(LoopShell):
         """Give the run back for another attempt: `fail` under a kinder name (C6.1)."""
         return await self.fail(lease, data, connection=connection)
 
+    async def checkpoint(self, lease: JobLease, data: Mapping[str, Any], *, connection: Any = None) -> None:
+        """Say how far the work has come; as the blocking `checkpoint` (C7.6)."""
+        await self._save(lease, data, connection)
+
     async def run_exclusive(
         self,
         options: JobAcquireOptions,
-        callback: Callable[[JobExecutionLease], Awaitable[T]] | Callable[[], Awaitable[T]],
+        callback: Callable[[AsyncJobExecutionLease], Awaitable[T]] | Callable[[], Awaitable[T]],
         *,
         on_lost: OnLost = "cancel",
         wait: timedelta | None = None,
@@ -249,7 +276,7 @@ class AsyncJobSchedulerService(LoopShell):
         won = await (self.acquire(options) if wait is None else self._acquire_in_time(options, wait))
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
-        lease, hold = self._held(won)
+        lease, hold = self._held(won, AsyncJobExecutionLease, self.checkpoint)
         keeper = self._keeper
         watch = LossWatch(hold, self._check_loop(), cancels=on_lost == "cancel")
         try:
@@ -290,6 +317,11 @@ class AsyncJobSchedulerService(LoopShell):
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
         self._check_open()
         return await self._uncut(self._lookup(run))
+
+    async def list_attempts(self, run: UUID | str) -> list[JobAttempt]:
+        """List a run's former attempts, the first one first; as the blocking `list_attempts`. Changes nothing."""
+        self._check_open()
+        return await self._uncut(self._attempts(run))
 
     async def _acquire_in_time(self, options: JobAcquireOptions, wait: timedelta) -> JobAcquireResult:
         """Acquire a run, waiting while another node holds it; a run that is done ends the wait."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
 from weakref import WeakSet, WeakValueDictionary
 
 from tenure import operations
+from tenure.attempts import JobAttempt
 from tenure.clock import boot_s
-from tenure.data import clean_text, describe_error, encode_data
+from tenure.data import clean_text, describe_error, encode_checkpoint, encode_data
 from tenure.drivers import AsyncDriver, Driver, Link, Rows
 from tenure.drivers.guests import Guest, OutsideTransactionError, guest_of
 from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError, LostJobLeaseError
@@ -29,6 +31,7 @@ from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, Statements, Table
 
 D = TypeVar("D", Driver, AsyncDriver)
 B = TypeVar("B")
+L = TypeVar("L", bound=JobExecutionLease)
 OnLost = Literal["cancel", "continue"]
 
 logger = logging.getLogger("tenure")
@@ -173,6 +176,33 @@ class ServiceBase(Generic[D, B]):
             storable_text("run", run)
         return operations.lookup(self._statements, run, now_boot_s=boot_s())
 
+    def _attempts(self, run: UUID | str) -> Attempt[list[JobAttempt]]:
+        if not isinstance(run, UUID):
+            storable_text("run", run)
+        return operations.attempts(self._statements, run, now_boot_s=boot_s())
+
+    def _saving(self, lease: JobLease, data: Mapping[str, Any]) -> Attempt[LostReason | None]:
+        text = encode_checkpoint(data)
+        check_lease(lease)
+        self._check_process()
+        return operations.saving(self._statements, lease, text, now_boot_s=boot_s())
+
+    def _guest_saving(self, lease: JobLease, data: Mapping[str, Any], connection: object) -> tuple[Guest, Call]:
+        """Give what saves a checkpoint in a caller's transaction (C7.6)."""
+        text = encode_checkpoint(data)
+        check_lease(lease)
+        self._check_process()
+        return open_guest(connection), operations.guest_saving(self._statements, lease, text)
+
+    def _note_saved(self, lease: JobLease, refused: LostReason | None) -> None:
+        """Raise if the row was not ours."""
+        if refused is None:
+            return
+        hold = self._hold_of(lease)
+        if not (hold and hold.guest):  # else that same transaction has settled the run, and may still commit
+            self._note_refusal(lease, refused)
+        raise LostJobLeaseError(refused)
+
     @contextmanager
     def _freeing_if_unsure(self, owner_token: UUID) -> Generator[None]:
         """Have the keeper free what an acquire may have won, when its answer was lost with an error (C4.6)."""
@@ -225,11 +255,12 @@ class ServiceBase(Generic[D, B]):
             hold.was_settled(status)
         return True
 
-    def _held(self, won: JobAcquired) -> tuple[JobExecutionLease, Hold]:
+    def _held(self, won: JobAcquired, kind: type[L], checkpoint: Callable[..., Any]) -> tuple[L, Hold]:
         """Give the lease for a callback, and what is known about it."""
-        lease, hold = JobExecutionLease.of(won), won.hold
+        lease, hold = kind.of(won), won.hold
         assert hold is not None, "a lease that was won here has a hold"
         hold.guard = lambda connection: guard(operations.guarding(self._statements, lease), hold, connection)
+        hold.checkpoint = partial(checkpoint, lease)
         return lease, hold
 
     @contextmanager

@@ -33,6 +33,7 @@ R = TypeVar("R")
 Status = JobSchedulerStatus
 Data = Mapping[str, Any] | None
 _SUCCESS, _FAIL = Status.SUCCESS, Status.FAIL
+NEEDS_BLOCKING = "JobSchedulerService needs a blocking connection. Use AsyncJobSchedulerService."
 
 
 class BlockingShell(ServiceBase[Driver, SyncDatabase]):
@@ -56,7 +57,7 @@ class BlockingShell(ServiceBase[Driver, SyncDatabase]):
         if connection is not None:
             guest, call = self._guest_call(lease, status, data, connection)
             if guest.is_async:
-                raise TypeError("JobSchedulerService needs a blocking connection. Use AsyncJobSchedulerService.")
+                raise TypeError(NEEDS_BLOCKING)
             return self._note_guest(lease, status, guest.rows(call))
         text = encode_data(data)
         self._check_process()
@@ -67,6 +68,15 @@ class BlockingShell(ServiceBase[Driver, SyncDatabase]):
             settled = self._perform(settlement)
             self._note_settled(lease, settled)
             return settled
+
+    def _save(self, lease: JobLease, data: Mapping[str, Any], connection: Any) -> None:
+        if connection is None:
+            self._note_saved(lease, self._perform(self._saving(lease, data)))
+            return
+        guest, call = self._guest_saving(lease, data, connection)
+        if guest.is_async:
+            raise TypeError(NEEDS_BLOCKING)
+        self._note_saved(lease, operations.why_refused(guest.rows(call)))
 
     def _guest_holds(self, lease: JobExecutionLease) -> bool:
         """Say whether a caller's transaction has settled the run, or still may (C7.2)."""
@@ -163,6 +173,13 @@ class LoopShell(ServiceBase[AsyncDriver, AsyncDatabase]):
             settled = await self._perform(settlement)
             self._note_settled(lease, settled)
             return settled
+
+    async def _save(self, lease: JobLease, data: Mapping[str, Any], connection: Any) -> None:
+        if connection is None:
+            self._note_saved(lease, await self._uncut(self._saving(lease, data)))
+            return
+        guest, call = self._guest_saving(lease, data, connection)
+        self._note_saved(lease, operations.why_refused(await rows_async(guest, call)))
 
     async def _guest_holds(self, lease: JobExecutionLease) -> bool:
         """Say whether a caller's transaction has settled the run, or still may (C7.2)."""

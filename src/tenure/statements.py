@@ -14,6 +14,8 @@ from tenure.errors import InvalidJobOptionsError
 
 DEFAULT_SCHEMA = "public"
 DEFAULT_TABLE = "job-scheduler"
+SIDE_TABLES = ("attempts", "checkpoints")
+"""What our tables beside the table of runs are called, after its name and an underscore."""
 
 _TOKEN = re.compile(r"\$\{(?P<identifier>\w+)\}|(?<!:):(?P<parameter>[a-z_]\w*)")
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
@@ -25,7 +27,12 @@ _TABLE_LIMIT = 40  # the longest name that is made of it adds 22 characters
 _RUN_COLUMNS = (
     'CAST("id" AS text), "lockKey", "code", "runKey", "name", CAST("type" AS text), CAST("status" AS text), "attempt", '
     '"fencingToken", "owner", "leaseMs", CAST("data" AS text), {created}, {started}, {modified}, {finished}, '
-    "CAST({age} AS bigint)"
+    "CAST({age} AS bigint), "
+    '(SELECT CAST(reached."data" AS text) FROM {checkpoints} AS reached WHERE reached."runId" = run."id"), '
+    '(SELECT {saved} FROM {checkpoints} AS reached WHERE reached."runId" = run."id")'
+)
+_ATTEMPT_COLUMNS = (
+    '"attempt", CAST("status" AS text), "fencingToken", "owner", "leaseMs", {started}, {ended}, CAST("data" AS text)'
 )
 
 
@@ -69,14 +76,18 @@ class Table:
     @property
     def migrations_quoted(self) -> str:
         """Give the quoted name of the table that remembers which migrations were applied."""
-        return f"{quote(self.schema)}.{quote(self.name + '_migrations')}"
+        return self.beside("migrations")
+
+    def beside(self, name: str) -> str:
+        """Give the quoted name of what stands beside the table of runs and is called after it."""
+        return f"{quote(self.schema)}.{quote(f'{self.name}_{name}')}"
+
+    def side_tables(self) -> dict[str, str]:
+        """Give the quoted names of the tables beside the table of runs, by their unquoted ones."""
+        return {f"{self.name}_{name}": self.beside(name) for name in SIDE_TABLES}
 
     def identifiers(self) -> dict[str, str]:
         """Give what each `${…}` of the SQL files stands for."""
-        types = {
-            f"{column}_enum": f"{quote(self.schema)}.{quote(f'{self.name}_{column}_enum')}"
-            for column in ("type", "status")
-        }
         own = (
             "pkey",
             "lock_key_key",
@@ -85,12 +96,19 @@ class Table:
             "code_idx",
             "unfinished_idx",
             "reclaim_trigger",
+            "attempts_pkey",
+            "attempts_fkey",
+            "attempts_trigger",
+            "checkpoints_pkey",
+            "checkpoints_fkey",
         )
+        beside = ("type_enum", "status_enum", *SIDE_TABLES)
+        functions = ("reclaim", "remember", "previous")
         return {
-            **types,
+            **{name: self.beside(name) for name in beside},
+            **{f"{name}_function": self.beside(name) for name in functions},
             **{suffix: quote(f"{self.name}_{suffix}") for suffix in own},
             "table": self.quoted,
-            "reclaim_function": f"{quote(self.schema)}.{quote(self.name + '_reclaim')}",
             "started_us": _microseconds("startedAt"),
             "modified_us": _microseconds("modifiedAt"),
             "finished_us": _microseconds("finishedAt"),
@@ -99,7 +117,12 @@ class Table:
                 started=_microseconds("startedAt"),
                 modified=_microseconds("modifiedAt"),
                 finished=_microseconds("finishedAt"),
+                checkpoints=self.beside("checkpoints"),
+                saved=_microseconds("savedAt"),
                 age=_clamped('EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "modifiedAt")'),
+            ),
+            "attempt_columns": _ATTEMPT_COLUMNS.format(
+                started=_microseconds("startedAt"), ended=_microseconds("endedAt")
             ),
         }
 
@@ -115,11 +138,14 @@ class Statements:
         self.renew = self._query("renew")
         self.settle = self._query("settle")
         self.guard = self._query("guard")
+        self.checkpoint = self._query("checkpoint")
         self.look_after_guest = self._query("look_after_guest")
         self.disown = self._query("disown")
         self.look = self._query("look")
         self.find_run_by_id = self._query("find_run_by_id")
         self.find_run_by_key = self._query("find_run_by_key")
+        self.list_attempts_by_id = self._query("list_attempts_by_id")
+        self.list_attempts_by_key = self._query("list_attempts_by_key")
 
     def list_runs(self, *, by_code: bool, status: str | None) -> Query:
         """Give the listing for these filters; the status is a literal, so that the partial index can serve it."""

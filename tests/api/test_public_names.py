@@ -13,6 +13,7 @@ import tenure
 from tenure import AsyncJobSchedulerService, JobSchedulerService
 
 NAMES = {
+    "AsyncJobExecutionLease",
     "AsyncJobSchedulerService",
     "DEFAULT_HEARTBEAT_MS",
     "DEFAULT_LEASE_MS",
@@ -25,6 +26,7 @@ NAMES = {
     "JobAcquireOptions",
     "JobAcquireResult",
     "JobAcquired",
+    "JobAttempt",
     "JobDatabaseError",
     "JobExecutionLease",
     "JobLease",
@@ -38,6 +40,7 @@ NAMES = {
     "LostReason",
     "NotAcquiredReason",
     "OutcomeNotRecordedError",
+    "PreviousAttempt",
     "RunExclusiveResult",
     "TenureError",
     "WaitTimeoutError",

@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import assert_type
 
 from tenure import (
-    AsyncJobSchedulerService, JobAcquired, JobAcquireOptions, JobAcquireResult, JobExecutionLease, JobLease,
-    JobNotAcquired, JobSchedulerService, JobSchedulerType, LostReason, RunExclusiveResult,
+    AsyncJobExecutionLease, AsyncJobSchedulerService, JobAcquired, JobAcquireOptions, JobAcquireResult, JobAttempt,
+    JobExecutionLease, JobLease, JobNotAcquired, JobSchedulerService, JobSchedulerType, LostReason, PreviousAttempt,
+    RunExclusiveResult,
 )
 
 options = JobAcquireOptions(code="sync-orders", run_key="2026-07-20T03:00:00.000Z", lease_ms=60_000)
@@ -29,6 +30,23 @@ def with_lease(lease: JobExecutionLease) -> int:
     return lease.attempt
 
 
+def in_batches(lease: JobExecutionLease) -> int:
+    assert_type(lease.previous, PreviousAttempt | None)
+    done: int = lease.previous.checkpoint["done"] if lease.previous and lease.previous.checkpoint else 0
+    lease.checkpoint({"done": done + 1, "of": 10})
+    return done
+
+
+async def in_batches_awaited(lease: AsyncJobExecutionLease) -> int:
+    assert_type(await lease.checkpoint({"done": 1, "of": 10}), None)
+    return 1
+
+
+async def in_batches_unannotated(lease: JobExecutionLease) -> int:
+    await lease.checkpoint({"done": 1, "of": 10})
+    return 1
+
+
 def without() -> str:
     return "done"
 
@@ -37,11 +55,15 @@ def blocking(service: JobSchedulerService) -> None:
     won: JobAcquireResult = service.acquire(options)
     if won.acquired is True:
         assert_type(won, JobAcquired)
+        assert_type(won.previous, PreviousAttempt | None)
+        service.checkpoint(won, {"rows": 2})
+        assert_type(service.list_attempts(won.id), list[JobAttempt])
         assert_type(service.complete(won, {"rows": 3}), bool)
     else:
         assert_type(won, JobNotAcquired)
         print(won.reason, won.expires_at)
     assert_type(service.run_exclusive(options, with_lease), RunExclusiveResult[int])
+    assert_type(service.run_exclusive(options, in_batches), RunExclusiveResult[int])
     assert_type(service.run_exclusive(seed, without, on_lost="continue"), RunExclusiveResult[str])
     service.release(JobLease("7f0a6a3e-8f3c-4d3b-9a53-3f6f0e1c2a11", "7f0a6a3e-8f3c-4d3b-9a53-3f6f0e1c2a12"))
 
@@ -54,12 +76,21 @@ async def on_loop(service: AsyncJobSchedulerService) -> None:
     done = await service.run_exclusive(options, awaited)
     assert_type(done, RunExclusiveResult[float])
     assert_type(done.result, float | None)
+    assert_type(await service.run_exclusive(options, in_batches_awaited), RunExclusiveResult[int])
+    assert_type(await service.run_exclusive(options, in_batches_unannotated), RunExclusiveResult[int])
 """
 
 MISUSE = {
     "run_key=None": 'JobAcquireOptions(code="a", run_key=None)',
     "positional": 'JobAcquireOptions("a")',
     "token of a loss": 'print(JobSchedulerService().acquire(JobAcquireOptions(code="a", run_key="b")).owner_token)',
+    "unawaited": (
+        'async def forgetful(lease: AsyncJobExecutionLease) -> None:\n    done: None = lease.checkpoint({"done": 1})\n'
+    ),
+    "async lease for the blocking service": (
+        "def plain(lease: AsyncJobExecutionLease) -> None: print(lease)\n"
+        'JobSchedulerService().run_exclusive(JobAcquireOptions(code="a", run_key="b"), plain)'
+    ),
     "unknown on_lost": """JobSchedulerService().run_exclusive(
         JobAcquireOptions(code="a", run_key="b"), print, on_lost="ignore"
     )""",
@@ -106,6 +137,6 @@ def test_pyright_accepts_correct_use(module: Path) -> None:
 @pytest.mark.parametrize("line", MISUSE.values(), ids=MISUSE.keys())
 def test_both_checkers_refuse_misuse(module: Path, line: str) -> None:
     """C1.3: what the contract forbids does not type-check."""
-    module.write_text(f"from tenure import JobAcquireOptions, JobSchedulerService\n{line}\n")
+    module.write_text(f"from tenure import AsyncJobExecutionLease, JobAcquireOptions, JobSchedulerService\n{line}\n")
     assert "error" in mypy(module)
     assert pyright(module)

@@ -41,14 +41,17 @@ from tenure import (
     JobSchedulerType,
     NotAcquiredReason,
 )
+from tenure.adoption import adopt
 from tenure.entity import JobScheduler, JobSchedulerMixin, include_name, migration_statements, unmapped_statements
-from tenure.schema import COLUMNS, migrations
-from tenure.statements import Table, quote
+from tenure.schema import migrations
+from tenure.shapes import RUNS
+from tenure.statements import SIDE_TABLES, Table, quote
 from tests.scenarios.test_schema import catalog
 from tests.support.rows import execute, row_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "alembic.md"
 BLOCKS = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+BESIDE = ("migrations", *SIDE_TABLES)
 OPTIONS = JobAcquireOptions(code="entity", run_key="tick", name="for people", lease_ms=60_000)
 ODD_NAMES = [
     (None, "job-scheduler"),
@@ -305,14 +308,19 @@ def test_the_ddl_can_be_written_out_without_a_database() -> None:
         "ALTER TABLE",
         "CREATE FUNCTION",
         "CREATE TRIGGER",
+        *["CREATE TABLE"] * 2,
+        "CREATE FUNCTION",
+        "CREATE TRIGGER",
+        "CREATE FUNCTION",
+        "GRANT EXECUTE",
     ]
 
 
 def test_the_columns_are_those_of_the_schema() -> None:
     """C9.2: the same names in the same order; attributes are their snake-case."""
     columns = JobScheduler.__table__.columns
-    assert [column.name for column in columns] == list(COLUMNS)
-    snake = [re.sub(r"[A-Z]", lambda letter: "_" + letter[0].lower(), name) for name in COLUMNS]
+    assert [column.name for column in columns] == list(RUNS.columns)
+    snake = [re.sub(r"[A-Z]", lambda letter: "_" + letter[0].lower(), name) for name in RUNS.columns]
     assert set(JobScheduler.__mapper__.attrs.keys()) == set(snake)
 
 
@@ -371,13 +379,15 @@ def only(*schemas: str | None) -> Hook:
 
 @pytest.mark.parametrize("include_schemas", [False, True])
 def test_nothing_differs_for_the_ready_made_entity(database_url: str, include_schemas: bool) -> None:
-    """C1: after `tenure schema apply`; without the hook, tenure's own table is all that Alembic would drop."""
+    """C1: after `tenure schema apply`; without the hook, tenure's side tables are all that Alembic would drop."""
     hook = include_name(JobScheduler)
     with engine_on(database_url) as engine, engine.connect() as connection:
         metadata = JobScheduler.metadata
         assert differences(connection, metadata, hook, include_schemas=include_schemas) == []
-        ((verb, table),) = differences(connection, metadata, None, include_schemas=include_schemas)
-        assert (verb, table.name) == ("remove_table", "job-scheduler_migrations")
+        dropped = differences(connection, metadata, None, include_schemas=include_schemas)
+        assert {(verb, table.name) for verb, table in dropped} == {
+            ("remove_table", f"job-scheduler_{name}") for name in BESIDE
+        }
 
 
 def test_nothing_differs_beside_an_applications_own_tables(database_url: str) -> None:
@@ -409,7 +419,7 @@ def test_nothing_differs_under_other_names(empty_database_url: str, schema: str 
 
     with engine_on(empty_database_url) as engine, engine.connect() as connection:
         assert differences(connection, named.metadata, both, include_schemas=True) == []
-        assert len(differences(connection, named.metadata, here, include_schemas=True)) == 1
+        assert len(differences(connection, named.metadata, here, include_schemas=True)) == len(BESIDE)
 
 
 def test_a_metadata_with_a_schema_of_its_own_differs_in_nothing(empty_database_url: str) -> None:
@@ -421,14 +431,15 @@ def test_a_metadata_with_a_schema_of_its_own_differs_in_nothing(empty_database_u
         assert differences(connection, named.metadata, include_name(named), include_schemas=True) == []
 
 
-def test_the_hook_hides_only_tenures_own_table(database_url: str) -> None:
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_hook_hides_only_tenures_own_tables(name: str) -> None:
     """A table of that name in another schema, or another table here, is the application's business."""
     hook = include_name(JobScheduler, entity("jobs", "runs"))
-    assert not hook("job-scheduler_migrations", "table", {"schema_name": None})
-    assert not hook("runs_migrations", "table", {"schema_name": "jobs"})
-    assert hook("job-scheduler_migrations", "table", {"schema_name": "jobs"})
-    assert hook("runs_migrations", "table", {"schema_name": None})
-    assert hook("job-scheduler_migrations", "index", {"schema_name": None})
+    assert not hook(f"job-scheduler_{name}", "table", {"schema_name": None})
+    assert not hook(f"runs_{name}", "table", {"schema_name": "jobs"})
+    assert hook(f"job-scheduler_{name}", "table", {"schema_name": "jobs"})
+    assert hook(f"runs_{name}", "table", {"schema_name": None})
+    assert hook(f"job-scheduler_{name}", "index", {"schema_name": None})
     assert hook("job-scheduler", "table", {"schema_name": None})
     assert hook(None, "schema", {})
 
@@ -507,6 +518,7 @@ def test_every_block_of_the_page_is_run_here() -> None:
         "migrations/env.py",
         "hook.py",
         "migrations/versions/0001_runs.py",
+        "migrations/versions/0002_attempts.py",
         "completed.py",
     }
     assert re.findall(r"^```console\n(.*?)```", text, re.MULTILINE | re.DOTALL) == [
@@ -566,11 +578,12 @@ def test_our_migration_in_a_revision_of_the_applications(
     """docs/how-to/alembic.md, "Your migrations": up makes what ours make, down takes all of it away."""
     project = Project(tmp_path, empty_database_url)
     project.write("migrations/versions/0001_runs.py")
+    project.write("migrations/versions/0002_attempts.py")
     project.alembic("upgrade", "head")
     execute(empty_database_url, "DROP TABLE alembic_version")
     execute(database_url, f"DROP TABLE {Table().migrations_quoted}")
     assert catalog(empty_database_url, Table()) == catalog(database_url, Table())
-    project.alembic("stamp", "0001")
+    project.alembic("stamp", "0002")
     revision = project.autogenerated("reports").read_text()
     assert re.findall(r"op\.(\w+)\(\s*'([^']+)'", revision) == [("create_table", "reports"), ("drop_table", "reports")]
     project.alembic("upgrade", "head")
@@ -584,7 +597,7 @@ def test_our_migration_in_a_revision_of_the_applications(
 def test_a_table_that_autogenerate_wrote_is_completed(
     database_url: str, empty_database_url: str, tmp_path: Path
 ) -> None:
-    """docs/how-to/alembic.md, `completed.py`: only the note of our migrations is missing, and `check` says so."""
+    """docs/how-to/alembic.md, `completed.py`: only the note of our migrations is missing; adopting adds it."""
     project = Project(tmp_path, empty_database_url)
     revision = project.autogenerated("runs")
     written = revision.read_text()
@@ -596,6 +609,11 @@ def test_a_table_that_autogenerate_wrote_is_completed(
         (fault,) = service.check_schema()
         assert fault.startswith('"public"."job-scheduler_migrations" is missing')
         assert service.release(won(service))
+    assert len(adopt(empty_database_url).steps) == 1 + len(migrations())
+    with JobSchedulerService(empty_database_url) as service:
+        assert service.check_schema() == []
+        assert service.migrate() == []
+    execute(empty_database_url, f"DROP TABLE {Table().migrations_quoted}")
     execute(empty_database_url, "DROP TABLE alembic_version, reports")
     execute(database_url, f"DROP TABLE {Table().migrations_quoted}")
     assert catalog(empty_database_url, Table()) == catalog(database_url, Table())
@@ -617,12 +635,13 @@ def test_the_statements_make_the_schema_under_any_name(empty_database_url: str, 
         assert service.complete(held)
 
 
-def test_what_is_not_mapped_is_storage_function_and_trigger() -> None:
-    """In the order in which they can be run."""
-    said = [statement.text.split("(")[0] for statement in unmapped_statements(schema="jobs", table="runs")]
-    assert [words.rstrip() for words in said[:2]] == [
-        'ALTER TABLE "jobs"."runs" SET',
-        'CREATE FUNCTION "jobs"."runs_reclaim"',
-    ]
+def test_what_is_not_mapped_is_storage_programs_and_side_tables() -> None:
+    """In the order in which they can be run; nothing of it is the table of runs, its types or its indexes."""
+    said = [statement.text.split("(")[0].rstrip() for statement in unmapped_statements(schema="jobs", table="runs")]
+    assert said[0] == 'ALTER TABLE "jobs"."runs" SET'
+    assert said[1] == 'CREATE FUNCTION "jobs"."runs_reclaim"'
     assert said[2].startswith('CREATE TRIGGER "runs_reclaim_trigger"')
-    assert len(said) == 3
+    for name in SIDE_TABLES:
+        assert f'CREATE TABLE "jobs"."runs_{name}"' in said
+    assert not [words for words in said if words.startswith(("CREATE TYPE", 'CREATE TABLE "jobs"."runs"'))]
+    assert not [words for words in said if words.startswith("CREATE INDEX") and words.endswith('ON "jobs"."runs"')]

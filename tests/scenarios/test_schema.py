@@ -34,8 +34,9 @@ from tenure.embedded import EmbeddedPostgres
 from tenure.embedded.accounts import server_account
 from tenure.embedded.plan import CLUSTER, PASSWORD
 from tenure.embedded.programs import find_binaries
-from tenure.schema import COLUMNS, migrations, script
-from tenure.statements import Table, quote
+from tenure.schema import migrations, script
+from tenure.shapes import RUNS, SHAPES, Shape
+from tenure.statements import SIDE_TABLES, Table, quote
 from tests.support.rows import TABLE, execute, row_of
 from tests.support.servers import SETTINGS, start_test_server
 from tests.support.waiting import eventually
@@ -68,15 +69,18 @@ def lost(service: JobSchedulerService, options: JobAcquireOptions = OPTIONS) -> 
     return result
 
 
+OURS = "(SELECT oid FROM pg_class WHERE relnamespace = {schema} AND relkind = 'r')"
 CATALOG = {
-    "columns": "SELECT attnum, attname, format_type(atttypid, atttypmod), attnotnull, attidentity, attgenerated, "
-    "pg_get_expr(adbin, adrelid), attcollation::regcollation::text, attstorage::text FROM pg_attribute "
-    "LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum WHERE attrelid = {table} AND attnum > 0",
+    "columns": "SELECT relname, attnum, attname, format_type(atttypid, atttypmod), attnotnull, attidentity, "
+    "attgenerated, pg_get_expr(adbin, adrelid), attcollation::regcollation::text, attstorage::text FROM pg_attribute "
+    "JOIN pg_class ON pg_class.oid = attrelid "
+    f"LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum WHERE attrelid IN {OURS} AND attnum > 0",
     "constraints": "SELECT conname, contype::text, condeferrable, convalidated, pg_get_constraintdef(oid) "
-    "FROM pg_constraint WHERE conrelid = {table}",
-    "indexes": "SELECT pg_get_indexdef(indexrelid), indisvalid FROM pg_index WHERE indrelid = {table}",
-    "triggers": "SELECT pg_get_triggerdef(oid), tgenabled::text FROM pg_trigger WHERE tgrelid = {table}",
-    "table": "SELECT relname, reloptions, relpersistence::text, relrowsecurity FROM pg_class WHERE oid = {table}",
+    f"FROM pg_constraint WHERE conrelid IN {OURS}",
+    "indexes": f"SELECT pg_get_indexdef(indexrelid), indisvalid FROM pg_index WHERE indrelid IN {OURS}",
+    "triggers": "SELECT pg_get_triggerdef(oid), tgenabled::text FROM pg_trigger "
+    f"WHERE tgrelid IN {OURS} AND NOT tgisinternal",
+    "table": f"SELECT relname, reloptions, relpersistence::text, relrowsecurity FROM pg_class WHERE oid IN {OURS}",
     "functions": "SELECT pg_get_functiondef(oid), proacl::text FROM pg_proc WHERE pronamespace = {schema}",
     "types": "SELECT typname, enumlabel, enumsortorder FROM pg_type JOIN pg_enum ON enumtypid = pg_type.oid "
     "WHERE typnamespace = {schema}",
@@ -85,14 +89,11 @@ CATALOG = {
 
 
 def catalog(url: str, table: Table) -> dict[str, list[str]]:
-    """Give all that the server knows of a schema and its table, without the schema's name."""
-    places = {
-        "{table}": f"to_regclass({literal(table.quoted)})",
-        "{schema}": f"to_regnamespace({literal(quote(table.schema))})",
-    }
+    """Give all that the server knows of a schema and its tables, without the schema's name."""
+    place = f"to_regnamespace({literal(quote(table.schema))})"
     found = {}
     for part, query in CATALOG.items():
-        placed = query.replace("{table}", places["{table}"]).replace("{schema}", places["{schema}"])
+        placed = query.replace("{schema}", place)
         found[part] = sorted(str(row).replace(table.schema, "<schema>") for row in execute(url, placed))
     return found
 
@@ -193,15 +194,45 @@ def test_the_printed_schema_is_what_the_migrations_make(empty_database_url: str)
     assert made == catalog(empty_database_url, migrated)
 
 
-def test_the_columns_that_check_expects_are_those_that_are_made(database_url: str) -> None:
-    """C9.1, C9.2: `schema.COLUMNS`, in the order of the table."""
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.side or "runs")
+def test_what_check_expects_is_what_is_made(database_url: str, shape: Shape) -> None:
+    """C9.1, C9.2: `shapes.SHAPES`: columns in the order of the table, keys, indexes and foreign keys, and no more."""
+    relation = f"'{shape.quoted(Table())}'::regclass"
     rows = execute(
         database_url,
-        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
-        f"WHERE attrelid = '{TABLE}'::regclass AND attnum > 0 ORDER BY attnum",
+        "SELECT attname, format_type(atttypid, atttypmod), atthasdef, attidentity <> '' FROM pg_attribute "
+        f"WHERE attrelid = {relation} AND attnum > 0 ORDER BY attnum",
     )
     identifiers = {name: quote(f"job-scheduler_{name}") for name in ("type_enum", "status_enum")}
-    assert rows == [(name, kind.format(**identifiers)) for name, kind in COLUMNS.items()]
+    assert [row[:2] for row in rows] == [(name, kind.format(**identifiers)) for name, kind in shape.columns.items()]
+    assert tuple(name for name, _, has_default, _ in rows if has_default) == shape.defaulted
+    assert tuple(name for name, *_, has_identity in rows if has_identity) == shape.identity
+    made = execute(
+        database_url,
+        f"SELECT conname, contype::text FROM pg_constraint WHERE conrelid = {relation} AND contype IN ('p', 'u', 'f')",
+    )
+    assert sum(kind in "pu" for _, kind in made) == len(shape.unique)
+    prefix = "job-scheduler_"
+    assert {name for name, kind in made if kind == "f"} == {prefix + suffix for suffix in shape.foreign_keys}
+    indexes = execute(database_url, f"SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = {relation}")
+    constraints = {quote(name) for name, _ in made}
+    assert {row[0] for row in indexes} - constraints == {quote(prefix + suffix) for suffix in shape.indexes}
+
+
+def test_the_triggers_that_check_expects_are_those_that_are_made(database_url: str) -> None:
+    """C9.1: all of them stand on the table of runs."""
+    made = execute(database_url, "SELECT tgname, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal")
+    assert set(made) == {
+        (f"job-scheduler_{suffix}", '"job-scheduler"') for shape in SHAPES for suffix in shape.triggers
+    }
+
+
+def test_every_table_is_known_by_what_checks_and_by_what_hides() -> None:
+    """C9.1: `shapes.SHAPES` and `statements.SIDE_TABLES`, in the order of the migrations that make them."""
+    assert SHAPES[0].side is None
+    assert tuple(shape.side for shape in SHAPES[1:]) == SIDE_TABLES
+    assert [shape.migration for shape in SHAPES] == sorted(shape.migration for shape in SHAPES)
+    assert {shape.migration for shape in SHAPES} <= set(migrations())
 
 
 def test_further_columns_are_nullable_or_have_a_default(database_url: str) -> None:
@@ -213,7 +244,7 @@ def test_further_columns_are_nullable_or_have_a_default(database_url: str) -> No
         f"AND attrelid = '{TABLE}'::regclass",
     )
     assert {row[0] for row in rows} <= reference
-    assert "timestamp without" not in str(list(COLUMNS.values()))
+    assert not [kind for shape in SHAPES for kind in shape.columns.values() if "timestamp without" in kind]
 
 
 # Names
@@ -359,7 +390,8 @@ class NestNode:
         return self._cursor.execute(NEST_SETTLE.encode(), [status, data, self.id, self.token]).rowcount == 1
 
 
-RIGHTS = 'GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE "public"."job-scheduler" TO {role}'
+OUR_TABLES = ", ".join(shape.quoted(Table()) for shape in SHAPES)
+RIGHTS = f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {OUR_TABLES} TO {{role}}"
 
 
 @pytest.fixture
@@ -579,7 +611,7 @@ def test_a_missing_table_names_the_command_that_makes_it(empty_database_url: str
         won(service)
 
 
-@pytest.mark.parametrize("column", list(COLUMNS))
+@pytest.mark.parametrize("column", list(RUNS.columns))
 def test_a_missing_column_names_the_command(database_url: str, service: JobSchedulerService, column: str) -> None:
     """C9.4: an old or a damaged table is one clear error, and `check` says what is wrong with it."""
     execute(database_url, f'{PARENT} DROP COLUMN "{column}" CASCADE')
@@ -612,7 +644,7 @@ DRIFT = [
     (f'{PARENT} DROP CONSTRAINT "job-scheduler_lock_key_key"', 'There is no unique index on "lockKey"'),
     (f'{PARENT} DROP CONSTRAINT "job-scheduler_owner_token_key"', 'There is no unique index on "ownerToken"'),
     (f'{PARENT} DROP CONSTRAINT "job-scheduler_fencing_token_key"', 'There is no unique index on "fencingToken"'),
-    (f'{PARENT} DROP CONSTRAINT "job-scheduler_pkey"', 'There is no unique index on "id"'),
+    (f'{PARENT} DROP CONSTRAINT "job-scheduler_pkey" CASCADE', 'There is no unique index on "id"'),
     (
         f'{PARENT} DROP CONSTRAINT "job-scheduler_lock_key_key"; CREATE UNIQUE INDEX ON {TABLE} ("lockKey", "code")',
         'There is no unique index on "lockKey"',
@@ -628,8 +660,41 @@ DRIFT = [
     (f'CREATE INDEX slow ON {TABLE} (("modifiedAt" - "createdAt"))', 'The index slow mentions "modifiedAt"'),
     (f'{PARENT} DISABLE TRIGGER "job-scheduler_reclaim_trigger"', "The reclaim trigger is missing or disabled"),
     (f'DROP TRIGGER "job-scheduler_reclaim_trigger" ON {TABLE}', "The reclaim trigger is missing or disabled"),
+    ('DROP TABLE "public"."job-scheduler_attempts"', 'The table "public"."job-scheduler_attempts" is missing'),
+    ('DROP TABLE "public"."job-scheduler_checkpoints"', 'The table "public"."job-scheduler_checkpoints" is missing'),
+    (
+        'ALTER TABLE "job-scheduler_checkpoints" DROP COLUMN "savedAt"',
+        'The column "savedAt" of "public"."job-scheduler_checkpoints" is missing',
+    ),
+    (
+        'ALTER TABLE "job-scheduler_attempts" ALTER COLUMN "leaseMs" TYPE integer',
+        'The column "leaseMs" of "public"."job-scheduler_attempts" is integer, and should be bigint',
+    ),
+    (
+        'ALTER TABLE "job-scheduler_attempts" DROP CONSTRAINT "job-scheduler_attempts_pkey"',
+        'There is no unique index on "runId", "attempt" of "public"."job-scheduler_attempts"',
+    ),
+    (
+        'ALTER TABLE "job-scheduler_checkpoints" DROP CONSTRAINT "job-scheduler_checkpoints_fkey"',
+        'The foreign key "job-scheduler_checkpoints_fkey" is missing',
+    ),
+    (
+        'ALTER TABLE "job-scheduler_checkpoints" RESET (fillfactor)',
+        'Updates have no room: ALTER TABLE "public"."job-scheduler_checkpoints" SET (fillfactor = 50);',
+    ),
+    (
+        'DROP FUNCTION "job-scheduler_previous"(oid, uuid, uuid)',
+        'The function "public"."job-scheduler_previous"(oid, uuid, uuid) is missing',
+    ),
+    (f'{PARENT} DISABLE TRIGGER "job-scheduler_attempts_trigger"', "The attempts trigger is missing or disabled"),
     ('DROP TABLE "public"."job-scheduler_migrations"', '"public"."job-scheduler_migrations" is missing'),
-    ('DELETE FROM "public"."job-scheduler_migrations"', "Migration 0001_initial.sql is not applied"),
+    *(
+        (
+            f'DELETE FROM "public"."job-scheduler_migrations" WHERE "name" = \'{name}\'',
+            f"Migration {name} is not applied",
+        )
+        for name in migrations()
+    ),
 ]
 
 
@@ -642,13 +707,16 @@ def test_check_finds_each_kind_of_drift(
     execute(database_url, change)
     faults = service.check_schema()
     assert [fault for fault in faults if fault.startswith(said)], faults
-    assert all(fault.rstrip().endswith((".", "apply")) for fault in faults)
+    assert all(fault.endswith((".", ";", "tenure schema apply", "adopt", "print")) for fault in faults)
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.side or "runs")
 @pytest.mark.parametrize("right", ["INSERT", "UPDATE", "DELETE", "SELECT"])
-def test_check_finds_a_missing_grant_and_names_it(database_url: str, role: str, app_url: str, right: str) -> None:
+def test_check_finds_a_missing_grant_and_names_it(
+    database_url: str, role: str, app_url: str, right: str, shape: Shape
+) -> None:
     """C9.1, C9.4: the statement that is named, run by the owner, mends it."""
-    execute(database_url, f"REVOKE {right} ON {TABLE} FROM {role}")
+    execute(database_url, f"REVOKE {right} ON {shape.quoted(Table())} FROM {role}")
     with JobSchedulerService(app_url) as service:
         (fault,) = service.check_schema()
         assert fault.startswith(f"The role lacks {right}")

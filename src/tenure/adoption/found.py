@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenure.errors import DatabaseProblem, JobDatabaseError
 from tenure.schema import applied_migrations
+from tenure.shapes import SHAPES
 from tenure.statements import Table, quote
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Found:
     reclaim_body: str | None
     has_record: bool
     applied: frozenset[str]
+    made: frozenset[str]
+    """The later migrations whose tables are there, recorded or not."""
     has_rows: bool
     nulls: frozenset[str]
     """The columns that hold a NULL."""
@@ -103,6 +106,7 @@ def look(connection: Connection, table: Table) -> Found:
         reclaim_body=_reclaim_body(connection, table),
         has_record=_exists(connection, table.migrations_quoted),
         applied=frozenset(applied_migrations(connection, table)),
+        made=_made(connection, table),
         has_rows=_any(connection, f"SELECT FROM {table.quoted}"),
         nulls=frozenset(
             name
@@ -236,6 +240,11 @@ def _shared(connection: Connection, table: Table, column: str) -> int:
 def _exists(connection: Connection, quoted: str) -> bool:
     row = connection.execute("SELECT to_regclass($1) IS NOT NULL", [quoted]).fetchone()
     return bool(row and row[0])
+
+
+def _made(connection: Connection, table: Table) -> frozenset[str]:
+    lacking = {shape.migration for shape in SHAPES if not _exists(connection, shape.quoted(table))}
+    return frozenset(shape.migration for shape in SHAPES if shape.side) - lacking
 
 
 def _any(connection: Connection, query: str) -> bool:

@@ -1,6 +1,7 @@
 """Decide how a table that was found is made ours: pure, from what the catalog says to steps of SQL.
 
-The target is what migration 0001 makes; later migrations follow as they are. A test compares the result with a table
+The target is what migration 0001 makes; later migrations follow as they are, or are recorded where another tool ran
+them. A test compares the result with a table
 that the migrations made.
 """
 
@@ -363,5 +364,7 @@ def _records(found: Found, table: Table) -> Iterator[Step]:
             record = f"INSERT INTO {table.migrations_quoted} (\"name\") VALUES ('{name}');"
             if name == FIRST_MIGRATION:
                 yield Step(f"Record {name}, which the above amounts to.", record)
+            elif name in found.made:
+                yield Step(f"Record {name}, whose tables are there.", record)
             else:
                 yield Step(f"Apply {name}.", f"{migration_script(name, table).strip()}\n{record}")

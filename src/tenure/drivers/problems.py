@@ -111,10 +111,14 @@ def _rights(complaint: Complaint, table: Table) -> list[str]:
     """Give the right that is missing; all that may be, where the server speaks another language than English."""
     use, create = f"USAGE ON SCHEMA {quote(table.schema)}", f"USAGE, CREATE ON SCHEMA {quote(table.schema)}"
     about = complaint.message.removeprefix("permission denied for ").split(" ", 1)[0]
+    tables = {table.name: table.quoted, **table.side_tables()}
+    named = [quoted for name, quoted in tables.items() if complaint.message.endswith(f" {name}")] or tables.values()
+    rights = f"SELECT, INSERT, UPDATE, DELETE ON {', '.join(named)}"
     found = {
         "schema": [create if complaint.migrates else use],
         "database": [f"CREATE ON DATABASE {quote(complaint.database or '')}"],
-        "table": [f"SELECT, INSERT, UPDATE, DELETE ON {table.quoted}"],
+        "table": [rights],
+        "function": [f"EXECUTE ON FUNCTION {table.beside('previous')}(oid, uuid, uuid)"],
     }
     return found.get(about, [create if complaint.migrates else use, *found["table"]])
 

@@ -5,7 +5,8 @@
 -- name: acquire
 -- Win the run, or say why not. A loss to a row that is there writes nothing at all.
 WITH seen AS MATERIALIZED (
-  SELECT "id", "status", "ownerToken", "attempt", "fencingToken", "owner", "startedAt", "modifiedAt", "finishedAt",
+  SELECT tableoid AS "runs", "id", "status", "ownerToken", "attempt", "fencingToken", "owner", "startedAt", "modifiedAt",
+    "finishedAt",
     COALESCE("leaseMs", CAST(:lease_ms AS bigint)) AS "leaseMs"
   FROM ${table} WHERE "lockKey" = CAST(:lock_key AS varchar)
 ), fresh AS (
@@ -32,17 +33,23 @@ WITH seen AS MATERIALIZED (
     "runKey" = CAST(:run_key AS varchar), "modifiedAt" = clock_timestamp(), "startedAt" = clock_timestamp(),
     "finishedAt" = NULL
   FROM free WHERE run."id" = free."id"
-  RETURNING run."id", run."fencingToken", run."attempt"
+  RETURNING run.tableoid AS "runs", run."id", run."fencingToken", run."attempt"
 )
 SELECT 'won', CAST("id" AS text), "fencingToken", "attempt",
-  CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bigint)
+  CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bigint),
+  CAST(NULL AS text)
 FROM fresh
 UNION ALL
-SELECT 'won', CAST("id" AS text), "fencingToken", "attempt", NULL, NULL, NULL, NULL, NULL, NULL FROM taken
+SELECT 'won', CAST("id" AS text), "fencingToken", "attempt", NULL, NULL, NULL, NULL, NULL, NULL,
+  -- a function, for it sees what was committed until the row was locked: a checkpoint, maybe, that came after we began
+  ${previous_function}("runs", "id", CAST(:owner_token AS uuid))
+FROM taken
 UNION ALL
 SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) AND "status" = 'RUNNING' THEN 'mine' ELSE 'lost' END,
   CAST("id" AS text), "fencingToken", "attempt", CAST("status" AS text), "owner", ${started_us}, ${modified_us},
-  ${finished_us}, "leaseMs"
+  ${finished_us}, "leaseMs",
+  CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) AND "status" = 'RUNNING'
+    THEN ${previous_function}("runs", "id", CAST(:owner_token AS uuid)) END
 FROM seen WHERE NOT EXISTS (SELECT FROM fresh) AND NOT EXISTS (SELECT FROM taken)
 
 -- name: heartbeat
@@ -101,6 +108,25 @@ UNION ALL
 SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text) ELSE 'taken' END
 FROM ${table} WHERE "id" = CAST(:id AS uuid) AND NOT EXISTS (SELECT FROM guarded)
 
+-- name: checkpoint
+-- Say how far the run has come, for its current owner only; else say whose it is now. In a caller's transaction it
+-- guards the run, as above: the run's own row is locked, not written, so our renewals go on.
+WITH held AS (
+  SELECT "id", "attempt" FROM ${table}
+  WHERE "id" = CAST(:id AS uuid) AND "ownerToken" = CAST(:owner_token AS uuid) AND "status" = 'RUNNING'
+  FOR KEY SHARE
+), saved AS (
+  INSERT INTO ${checkpoints} ("runId", "attempt", "data", "savedAt")
+  SELECT "id", "attempt", CAST(:data AS jsonb), clock_timestamp() FROM held
+  ON CONFLICT ("runId") DO UPDATE
+    SET "attempt" = excluded."attempt", "data" = excluded."data", "savedAt" = excluded."savedAt"
+  RETURNING "runId"
+)
+SELECT 'done' FROM saved
+UNION ALL
+SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text) ELSE 'taken' END
+FROM ${table} WHERE "id" = CAST(:id AS uuid) AND NOT EXISTS (SELECT FROM saved)
+
 -- name: look_after_guest
 -- Say what became of a run that was settled in a caller's transaction, without waiting for one that is still open.
 WITH free AS (
@@ -122,13 +148,21 @@ RETURNING "id"
 
 -- name: list_runs
 -- The runs whose lease began last, newest first.
-SELECT ${run_columns} FROM ${table} WHERE ${filters} ORDER BY "fencingToken" DESC LIMIT CAST(:limit AS bigint)
+SELECT ${run_columns} FROM ${table} AS run WHERE ${filters} ORDER BY "fencingToken" DESC LIMIT CAST(:limit AS bigint)
 
 -- name: find_run_by_id
-SELECT ${run_columns} FROM ${table} WHERE "id" = CAST(:id AS uuid)
+SELECT ${run_columns} FROM ${table} AS run WHERE "id" = CAST(:id AS uuid)
 
 -- name: find_run_by_key
-SELECT ${run_columns} FROM ${table} WHERE "lockKey" = CAST(:lock_key AS varchar)
+SELECT ${run_columns} FROM ${table} AS run WHERE "lockKey" = CAST(:lock_key AS varchar)
+
+-- name: list_attempts_by_id
+-- The attempts that were superseded, in their order.
+SELECT ${attempt_columns} FROM ${attempts} WHERE "runId" = CAST(:id AS uuid) ORDER BY "attempt"
+
+-- name: list_attempts_by_key
+SELECT ${attempt_columns} FROM ${attempts}
+WHERE "runId" = (SELECT "id" FROM ${table} WHERE "lockKey" = CAST(:lock_key AS varchar)) ORDER BY "attempt"
 
 -- name: look
 -- See how the runs stand that are waited for, all in one statement.

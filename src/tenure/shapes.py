@@ -1,0 +1,125 @@
+"""What the tables should look like: one entry each, so that what checks, adopts and hides them need not know them.
+
+A table that a later migration brings is one more entry in `SHAPES`, and one more name in `statements.SIDE_TABLES`.
+Tests compare the entries with what the migrations make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tenure.statements import Table, quote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Hold what one table must have. Names of indexes, triggers and the like are suffixes of the run table's name."""
+
+    side: str | None
+    """The name in `statements.SIDE_TABLES`; `None` for the table of runs itself."""
+    migration: str
+    """The migration that makes the table."""
+    columns: Mapping[str, str]
+    """Each column's type as `format_type` gives it; `{type_enum}` and `{status_enum}` stand for ours."""
+    defaulted: tuple[str, ...] = ()
+    """Columns that an INSERT of ours leaves out."""
+    identity: tuple[str, ...] = ()
+    unique: tuple[tuple[str, ...], ...]
+    """What `ON CONFLICT` and the promises stand on."""
+    indexes: tuple[str, ...] = ()
+    foreign_keys: tuple[str, ...] = ()
+    triggers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The triggers on the table of runs, and what is not so where one is missing or disabled."""
+    functions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The argument types of the functions that statements call."""
+    fillfactor: int | None = None
+    renewed: str | None = None
+    """The column that renewals change, which no index may mention."""
+    slow: str = "statements are slow"
+    """What comes of a missing index."""
+
+    def quoted(self, table: Table) -> str:
+        """Give the table's quoted name, beside that table of runs."""
+        return table.quoted if self.side is None else table.beside(self.side)
+
+    def column_types(self, table: Table) -> dict[str, str]:
+        """Give each column's type, with the names that the enum types have beside that table of runs."""
+        names = {f"{column}_enum": f"{table.name}_{column}_enum" for column in ("type", "status")}
+        return {name: kind.format(**names) for name, kind in self.columns.items()}
+
+    def signatures(self, table: Table) -> list[str]:
+        """Give the functions that statements call, quoted, with their argument types."""
+        return [
+            f"{quote(table.schema)}.{quote(f'{table.name}_{suffix}')}({arguments})"
+            for suffix, arguments in self.functions.items()
+        ]
+
+
+RUNS = Shape(
+    side=None,
+    migration="0001_initial.sql",
+    columns={
+        "id": "uuid",
+        "lockKey": "character varying(320)",
+        "code": "character varying(64)",
+        "name": "character varying(256)",
+        "type": "{type_enum}",
+        "status": "{status_enum}",
+        "ownerToken": "uuid",
+        "data": "jsonb",
+        "createdAt": "timestamp with time zone",
+        "modifiedAt": "timestamp with time zone",
+        "fencingToken": "bigint",
+        "attempt": "integer",
+        "leaseMs": "bigint",
+        "owner": "character varying(256)",
+        "runKey": "character varying(1024)",
+        "startedAt": "timestamp with time zone",
+        "finishedAt": "timestamp with time zone",
+    },
+    defaulted=("id", "createdAt", "modifiedAt", "attempt", "startedAt"),
+    identity=("fencingToken",),
+    unique=(("id",), ("lockKey",), ("ownerToken",), ("fencingToken",)),
+    indexes=("code_idx", "unfinished_idx"),
+    triggers={"reclaim_trigger": "takeovers by NestJS nodes are not fenced"},
+    fillfactor=50,
+    renewed="modifiedAt",
+    slow="listings are slow",
+)
+
+ATTEMPTS = Shape(
+    side="attempts",
+    migration="0002_attempts.sql",
+    columns={
+        "runId": "uuid",
+        "attempt": "integer",
+        "fencingToken": "bigint",
+        "owner": "character varying(256)",
+        "status": "{status_enum}",
+        "leaseMs": "bigint",
+        "startedAt": "timestamp with time zone",
+        "endedAt": "timestamp with time zone",
+        "data": "jsonb",
+    },
+    unique=(("runId", "attempt"),),
+    foreign_keys=("attempts_fkey",),
+    triggers={"attempts_trigger": "former attempts are not remembered"},
+    functions={"previous": "oid, uuid, uuid"},
+)
+
+CHECKPOINTS = Shape(
+    side="checkpoints",
+    migration="0002_attempts.sql",
+    columns={
+        "runId": "uuid",
+        "attempt": "integer",
+        "data": "jsonb",
+        "savedAt": "timestamp with time zone",
+    },
+    unique=(("runId",),),
+    fillfactor=50,
+    foreign_keys=("checkpoints_fkey",),
+)
+
+SHAPES = (RUNS, ATTEMPTS, CHECKPOINTS)
