@@ -47,12 +47,19 @@ class RunRecord:
     checkpoint: dict[str, Any] | None = None
     """How far the run came, as whichever attempt said last; it stays when the run is done, and goes with its row."""
     checkpointed_at: datetime | None = None
+    scheduled_at: datetime | None = None
+    """The tick that the run stands for; `None` if no scheduler has had to do with it."""
+    outcome: str | None = None
+    """How it ended in detail, or what it waits for; `None` if the status says it all."""
+    retry_at: datetime | None = None
+    """When a failed run may be taken up again by itself; `None` for at once."""
 
 
 def read_run(row: tuple[Any, ...]) -> RunRecord:
     """Read a row of `${run_columns}`."""
     run_id, key, code, run_key, name, kind, status, attempt, fencing_token, owner, lease_ms, data, *times = row
-    created_us, started_us, modified_us, finished_us, age_us, checkpoint, saved_us = times
+    created_us, started_us, modified_us, finished_us, age_us, *further, checkpoint, saved_us = times
+    scheduled_us, outcome, retry_us = further
     running = status == JobSchedulerStatus.RUNNING
     return RunRecord(
         id=UUID(run_id),
@@ -74,6 +81,9 @@ def read_run(row: tuple[Any, ...]) -> RunRecord:
         lease_left=_left(lease_ms, age_us) if running else None,
         checkpoint=_object(checkpoint),
         checkpointed_at=instant_or_none(saved_us),
+        scheduled_at=instant_or_none(scheduled_us),
+        outcome=outcome,
+        retry_at=instant_or_none(retry_us),
     )
 
 

@@ -55,7 +55,10 @@ _TEXT = re.compile(r"text|character varying(\(\d+\))?")
 _ZONED = re.compile(r"timestamp(\(\d\))? with time zone")
 _ZONELESS = re.compile(r"timestamp(\(\d\))? without time zone")
 _NOT_SUCCESS = re.compile(r"\(status <> 'SUCCESS'::.+\)", re.DOTALL)
-_BODY = re.compile(r"\$reclaim\$(.*?)\$reclaim\$", re.DOTALL)
+_FUNCTION = re.compile(
+    r"CREATE (?:OR REPLACE )?FUNCTION \$\{reclaim_function\}.*?\$reclaim\$(.*?)\$reclaim\$;", re.DOTALL
+)
+_TRIGGER = re.compile(r"CREATE TRIGGER \$\{reclaim_trigger\}.*?;", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,21 +342,26 @@ def _serves(index: Index, columns: tuple[str, ...], *, partial: bool) -> bool:
 
 
 def _trigger(found: Found, table: Table) -> Iterator[Step]:
-    template = read_sql(f"migrations/{FIRST_MIGRATION}")
-    body = _BODY.search(template)
-    assert body, "the first migration makes the function"
+    made, body = _reclaim_function(found)
     name, function = f"{table.name}_reclaim_trigger", f"{table.name}_reclaim"
     fires = any((t.name, t.function) == (name, function) and t.mode in ("O", "A") for t in found.triggers)
-    if fires and found.reclaim_body == body[1]:
+    if fires and found.reclaim_body == body:
         return
-    made = (
-        template[template.index("CREATE FUNCTION") :].strip().replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
-    )
+    trigger = _TRIGGER.search(read_sql(f"migrations/{FIRST_MIGRATION}"))
+    assert trigger, "the first migration makes the trigger"
     yield Step(
         "Fence and count takeovers by NestJS nodes.",
         f"DROP TRIGGER IF EXISTS {quote(name)} ON {table.quoted};\n"
-        + Template(made).safe_substitute(table.identifiers()),
+        + Template(f"{made}\n\n{trigger[0]}").safe_substitute(table.identifiers()),
     )
+
+
+def _reclaim_function(found: Found) -> tuple[str, str]:
+    """Give the statement that makes the function, and its body, as the newest migration says that is there already."""
+    there = [name for name in migrations() if name == FIRST_MIGRATION or name in found.applied | found.made]
+    texts = [text for name in there if (text := _FUNCTION.search(read_sql(f"migrations/{name}")))]
+    made = re.sub(r"\ACREATE FUNCTION", "CREATE OR REPLACE FUNCTION", texts[-1][0])
+    return made, texts[-1][1]
 
 
 def _records(found: Found, table: Table) -> Iterator[Step]:

@@ -101,7 +101,7 @@ class JobState:
     fingerprint: str | None
     """The schedule that rules; `None` for a job that is known only because rows of it were removed."""
     registered_at: datetime | None
-    """Since when that schedule rules."""
+    """Since when that registration rules."""
     registered_by: str | None
     paused: bool
 
@@ -184,7 +184,7 @@ class Decision:
     ticks: Mapping[str, datetime]
     outcome: Outcome
     moves_to: datetime | None = None
-    """Where the watermark goes; `None` for the last of the ticks. Later than that where ticks get no row of their own."""
+    """Where the watermark goes; `None` for the last of the ticks. Further if later ticks get no row of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

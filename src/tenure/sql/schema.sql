@@ -23,6 +23,9 @@ CREATE TABLE ${table} (
   "runKey" varchar(1024),
   "startedAt" timestamptz DEFAULT clock_timestamp(),
   "finishedAt" timestamptz,
+  "scheduledAt" timestamptz,
+  "outcome" varchar(16),
+  "retryAt" timestamptz,
   CONSTRAINT ${pkey} PRIMARY KEY ("id"),
   CONSTRAINT ${lock_key_key} UNIQUE ("lockKey"),
   CONSTRAINT ${owner_token_key} UNIQUE ("ownerToken"),
@@ -32,6 +35,9 @@ CREATE TABLE ${table} (
 -- No index may mention "modifiedAt", in a predicate neither: a renewal changes it and nothing else.
 CREATE INDEX ${code_idx} ON ${table} ("code", "fencingToken");
 CREATE INDEX ${unfinished_idx} ON ${table} ("status", "fencingToken") WHERE "status" <> 'SUCCESS';
+-- The runs that somebody has yet to finish: looking for them costs what they cost, not what history costs.
+CREATE INDEX ${due_idx} ON ${table} ("code")
+  WHERE "status" <> 'SUCCESS' AND "scheduledAt" IS NOT NULL AND "outcome" IS DISTINCT FROM 'exhausted';
 
 -- A node that knows nothing of our columns has taken the run over: count the attempt, move the fencing token on, and
 -- forget what the previous holder wrote about itself. Our own takeover moves the fencing token, so it does not fire.
@@ -43,6 +49,8 @@ BEGIN
   NEW."owner" := NULL;
   NEW."startedAt" := clock_timestamp();
   NEW."finishedAt" := NULL;
+  NEW."outcome" := NULL;
+  NEW."retryAt" := NULL;
   RETURN NEW;
 END
 $reclaim$;
@@ -78,7 +86,7 @@ CREATE TABLE ${checkpoints} (
 ) WITH (fillfactor = 50);
 
 -- Remember the attempt that is being superseded, whoever takes the run over. What was in "data" while a later attempt
--- ran is that of an earlier one, so only a failed attempt has any.
+-- ran is that of an earlier one, so only a failed attempt has any. A run that was only waiting had no attempt yet.
 CREATE FUNCTION ${remember_function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $remember$
 BEGIN
   EXECUTE format($query$
@@ -92,7 +100,7 @@ END
 $remember$;
 
 CREATE TRIGGER ${attempts_trigger} BEFORE UPDATE OF "ownerToken" ON ${table} FOR EACH ROW
-  WHEN (OLD."ownerToken" IS DISTINCT FROM NEW."ownerToken")
+  WHEN (OLD."ownerToken" IS DISTINCT FROM NEW."ownerToken" AND OLD."attempt" > 0)
   EXECUTE FUNCTION ${remember_function}();
 
 -- Tell the owner of a run how the attempt before stood, and how far the run has come; nobody without its token.
@@ -129,3 +137,32 @@ END
 $previous$;
 
 GRANT EXECUTE ON FUNCTION ${previous_function}(oid, uuid, uuid) TO PUBLIC;
+
+-- Jobs as they were registered last. A job without a schedule is known only because rows of it were removed.
+CREATE TABLE ${jobs} (
+  "code" varchar(64) NOT NULL,
+  "schedule" text,
+  "timezone" text,
+  "fingerprint" text,
+  "policy" jsonb,
+  "knownSince" timestamptz NOT NULL DEFAULT clock_timestamp(),
+  "watermark" timestamptz NOT NULL DEFAULT clock_timestamp(),
+  "turn" bigint NOT NULL DEFAULT 0,
+  "pausedAt" timestamptz,
+  "pausedBy" varchar(256),
+  "pauseReason" text,
+  "registeredAt" timestamptz,
+  "registeredBy" varchar(256),
+  CONSTRAINT ${jobs_pkey} PRIMARY KEY ("code")
+) WITH (fillfactor = 50);
+
+-- Schedulers as they were heard of last, with the jobs that each of them runs.
+CREATE TABLE ${nodes} (
+  "node" uuid NOT NULL,
+  "label" varchar(256) NOT NULL,
+  "startedAt" timestamptz NOT NULL DEFAULT clock_timestamp(),
+  "seenAt" timestamptz NOT NULL DEFAULT clock_timestamp(),
+  "clockOffsetMs" bigint,
+  "jobs" jsonb NOT NULL,
+  CONSTRAINT ${nodes_pkey} PRIMARY KEY ("node")
+) WITH (fillfactor = 50);

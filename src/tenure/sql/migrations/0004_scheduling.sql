@@ -1,0 +1,59 @@
+-- What a scheduler writes about a run: the tick that it stands for, how it ended in detail, when it may be retried.
+ALTER TABLE ${table}
+  ADD COLUMN "scheduledAt" timestamptz,
+  ADD COLUMN "outcome" varchar(16),
+  ADD COLUMN "retryAt" timestamptz;
+
+-- The runs that somebody has yet to finish: looking for them costs what they cost, not what history costs.
+CREATE INDEX ${due_idx} ON ${table} ("code")
+  WHERE "status" <> 'SUCCESS' AND "scheduledAt" IS NOT NULL AND "outcome" IS DISTINCT FROM 'exhausted';
+
+-- Jobs as they were registered last. A job without a schedule is known only because rows of it were removed.
+CREATE TABLE ${jobs} (
+  "code" varchar(64) NOT NULL,
+  "schedule" text,
+  "timezone" text,
+  "fingerprint" text,
+  "policy" jsonb,
+  "knownSince" timestamptz NOT NULL DEFAULT clock_timestamp(),
+  "watermark" timestamptz NOT NULL DEFAULT clock_timestamp(),
+  "turn" bigint NOT NULL DEFAULT 0,
+  "pausedAt" timestamptz,
+  "pausedBy" varchar(256),
+  "pauseReason" text,
+  "registeredAt" timestamptz,
+  "registeredBy" varchar(256),
+  CONSTRAINT ${jobs_pkey} PRIMARY KEY ("code")
+) WITH (fillfactor = 50);
+
+-- Schedulers as they were heard of last, with the jobs that each of them runs.
+CREATE TABLE ${nodes} (
+  "node" uuid NOT NULL,
+  "label" varchar(256) NOT NULL,
+  "startedAt" timestamptz NOT NULL DEFAULT clock_timestamp(),
+  "seenAt" timestamptz NOT NULL DEFAULT clock_timestamp(),
+  "clockOffsetMs" bigint,
+  "jobs" jsonb NOT NULL,
+  CONSTRAINT ${nodes_pkey} PRIMARY KEY ("node")
+) WITH (fillfactor = 50);
+
+-- As before, and forget how the previous holder's attempt ended.
+CREATE OR REPLACE FUNCTION ${reclaim_function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $reclaim$
+BEGIN
+  NEW."fencingToken" := nextval(pg_get_serial_sequence(format('%I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME), 'fencingToken'));
+  NEW."attempt" := OLD."attempt" + 1;
+  NEW."leaseMs" := NULL;
+  NEW."owner" := NULL;
+  NEW."startedAt" := clock_timestamp();
+  NEW."finishedAt" := NULL;
+  NEW."outcome" := NULL;
+  NEW."retryAt" := NULL;
+  RETURN NEW;
+END
+$reclaim$;
+
+-- A run that was only waiting to be started had no attempt yet, so there is none to remember.
+DROP TRIGGER ${attempts_trigger} ON ${table};
+CREATE TRIGGER ${attempts_trigger} BEFORE UPDATE OF "ownerToken" ON ${table} FOR EACH ROW
+  WHEN (OLD."ownerToken" IS DISTINCT FROM NEW."ownerToken" AND OLD."attempt" > 0)
+  EXECUTE FUNCTION ${remember_function}();
