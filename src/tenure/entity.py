@@ -58,6 +58,7 @@ _LEADING = re.compile(r"\A(?:\s|--.*\n)*")
 _STORAGE = "ALTER TABLE ${table} SET (fillfactor = 50)"
 _MAPPED = re.compile(r"CREATE (TYPE|TABLE \$\{table\}|INDEX \S+ ON \$\{table\}) ")
 _FUNCTIONS = {"reclaim_function": "()", "remember_function": "()", "previous_function": "(oid, uuid, uuid)"}
+_DECIDED = "(varchar, varchar)"
 _DUE = '"status" <> \'SUCCESS\' AND "scheduledAt" IS NOT NULL AND "outcome" IS DISTINCT FROM \'exhausted\''
 _CLOCK = text("clock_timestamp()")
 
@@ -202,8 +203,9 @@ def _create_unmapped(target: Table, connection: Connection, **_: Any) -> None:
 
 
 def _drop_side_tables(target: Table, connection: Connection, **_: Any) -> None:
-    """They refer to the table of runs, so they go first."""
+    """They refer to the table of runs, so they go first, and what is written in terms of them before."""
     identifiers = _identifiers(connection.schema_for_object(target), target.name)
+    connection.execute(_verbatim(f"DROP FUNCTION IF EXISTS {identifiers['decided_function']}{_DECIDED}"))
     for name in reversed(SIDE_TABLES):
         connection.execute(_verbatim(f"DROP TABLE IF EXISTS {identifiers[name]}"))
 

@@ -54,6 +54,14 @@ class RunRecord:
     retry_at: datetime | None = None
     """When a failed run may be taken up again by itself; `None` for at once."""
 
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """Give how much is done, and of how much, if the checkpoint says so: `{"done": 3, "of": 10}`, or more."""
+        done, of = (self.checkpoint or {}).get("done"), (self.checkpoint or {}).get("of")
+        if type(done) is not int or type(of) is not int or done < 0 or of < 1:
+            return None
+        return done, of
+
 
 def read_run(row: tuple[Any, ...]) -> RunRecord:
     """Read a row of `${run_columns}`."""

@@ -145,6 +145,7 @@ JOBS = Shape(
     },
     defaulted=("knownSince", "watermark", "turn"),
     unique=(("code",),),
+    functions={"decided": "character varying, character varying"},
     fillfactor=50,
 )
 

@@ -107,7 +107,7 @@ class Table:
             "nodes_pkey",
         )
         beside = ("type_enum", "status_enum", *SIDE_TABLES)
-        functions = ("reclaim", "remember", "previous")
+        functions = ("reclaim", "remember", "previous", "decided")
         return {
             **{name: self.beside(name) for name in beside},
             **{f"{name}_function": self.beside(name) for name in functions},
@@ -126,10 +126,6 @@ class Table:
                 scheduled=microseconds("scheduledAt"),
                 retry=microseconds("retryAt"),
                 age=_clamped('EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "modifiedAt")'),
-            ),
-            # what is finer than a millisecond is cut off, as in a run key
-            "watermark_key": (
-                """to_char("watermark" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') COLLATE "C\""""
             ),
             "attempt_columns": _ATTEMPT_COLUMNS.format(
                 started=microseconds("startedAt"), ended=microseconds("endedAt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ HARMLESS = r"\x1b[2J[red]x[/red]\u202e"
 KEYS = [
     *("id", "idempotency_key", "type", "code", "run_key", "name", "status", "attempt", "fencing_token", "holder"),
     *("lease_ms", "lease_left_ms", "created_at", "started_at", "modified_at", "finished_at", "data"),
+    *("checkpoint", "checkpointed_at"),
 ]
 INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -76,9 +78,9 @@ def test_json_has_stable_keys_and_utc_instants(tenure: Tenure, three: list[JobAc
     assert list(listed) == KEYS
     done = three[0]
     for name in str(done.id), done.idempotency_key:
-        assert tenure("show", name, "--json").json == listed
+        assert tenure("show", name, "--json").json == {**listed, "attempts": []}
     assert (listed["id"], listed["status"], listed["data"]) == (str(done.id), "SUCCESS", {"rows": 5})
-    assert all(re.fullmatch(INSTANT, listed[key]) for key in KEYS if key.endswith("_at"))
+    assert all(re.fullmatch(INSTANT, listed[key]) for key in KEYS if key.endswith("_at") and listed[key])
     running = tenure("ls", "--json").json[0]
     assert running["finished_at"] is None
     assert 800_000 < running["lease_left_ms"] <= 900_000
@@ -94,6 +96,72 @@ def test_show_prints_every_field(tenure: Tenure, three: list[JobAcquired], datab
     assert re.fullmatch(r"expired 5m\d*s? ago", fields["lease left"])
     assert re.fullmatch(r"20\S+ \S+Z \(20m\d*s? ago\)", fields["last sign"])
     assert (fields["run key"], fields["name"], fields["ended"], fields["data"]) == ("k", "a name", "-", "-")
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "shown"),
+    [
+        ({"done": 12_000, "of": 100_000}, "12,000/100,000 12 %"),
+        ({"done": 999, "of": 1_000, "last": "x"}, "999/1,000 99 %"),
+        ({"done": 10, "of": 10}, "10/10 100 %"),
+        ({"done": 0, "of": 10}, "0/10 0 %"),
+        ({"done": 12, "of": 10}, "12/10 120 %"),
+        *(
+            (data, None)
+            for data in (
+                {"done": 1},
+                {"of": 1},
+                {"done": 1, "of": 0},
+                {"done": -1, "of": 10},
+                {"done": True, "of": 2},
+                {"done": 0.5, "of": 1},
+                {"done": "1", "of": "2"},
+                {},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_ls_shows_progress(
+    tenure: Tenure, service: JobSchedulerService, checkpoint: dict[str, object], shown: str | None
+) -> None:
+    """C7.6: of a checkpoint that says how much is done, and of how much; others are for `show`."""
+    acquired(service, "other")
+    won = acquired(service, "import")
+    service.checkpoint(won, checkpoint)
+    header, line, other = tenure("ls").out.splitlines()
+    if shown is None:
+        assert "PROGRESS" not in header
+    else:
+        at = header.index("PROGRESS")
+        assert line[at : header.index("ID")].strip() == shown
+        assert other[at] == "-"
+    fields = dict(re.split(r" {2,}", each, maxsplit=1) for each in tenure("show", str(won.id)).out.splitlines())
+    assert (json.loads(fields["checkpoint"]), fields.get("progress")) == (checkpoint, shown)
+    assert fields["checkpointed"].endswith("ago)")
+    assert tenure("ls", "--json").json[0]["checkpoint"] == checkpoint
+
+
+def test_show_lists_former_attempts(tenure: Tenure, service: JobSchedulerService, database_url: str) -> None:
+    """C7.6: who held the run, when it began, how it ended, what it left; no owner token (C11)."""
+    first = acquired(service, "import")
+    service.fail(first, {"error": "ValueError: no"})
+    second = acquired(service, "import")
+    age(database_url, second.id, timedelta(minutes=20))
+    third = acquired(service, "import")
+    shown = tenure("show", str(third.id))
+    fields = dict(re.split(r" {2,}", line, maxsplit=1) for line in shown.out.splitlines())
+    began = r"node-a, began 20\S+ \S+Z \(\S+ ago\)"
+    assert re.fullmatch(began + r', failed after \S+, {"error": "ValueError: no"}', fields["attempt 1"])
+    assert re.fullmatch(began + r", died, last heard of after \S+", fields["attempt 2"])
+    found = tenure("show", str(third.id), "--json")
+    assert [(each["attempt"], each["status"], each["died"]) for each in found.json["attempts"]] == [
+        (1, "FAIL", False),
+        (2, "RUNNING", True),
+    ]
+    assert re.fullmatch(INSTANT, found.json["attempts"][0]["ended_at"])
+    for lease in (first, second, third):
+        assert str(lease.owner_token) not in shown.out + found.out
 
 
 @pytest.mark.parametrize("unknown", ["00000000-0000-4000-8000-000000000000", "v2:nothing", "\udcff", ""])

@@ -313,6 +313,15 @@ class Case:
         if waiting is not None:
             await waiting
 
+    async def checkpoint(self, lease: JobExecutionLease, data: Any, caller: Caller) -> None:
+        waiting = lease.checkpoint(data, connection=caller.connection)
+        if not self.blocking:
+            await waiting
+
+    def saved(self) -> Any:
+        run = self.rival.find_run(self.options().lock_key)
+        return run and run.checkpoint
+
     async def run(self, callback: Callable[[JobExecutionLease], Coroutine[Any, Any, Any]], **timing: int) -> Any:
         wanted = self.options(**timing)
         if self.blocking:
@@ -399,6 +408,61 @@ def test_it_commits_with_the_callers_rows(opener: Opener, blocking: bool, table:
         run = case.rival.find_run(case.options().lock_key)
         assert run is not None
         assert run.data == data
+
+    case.play(scenario)
+
+
+@pytest.mark.parametrize("table", NAMED.values(), ids=list(NAMED))
+@pytest.mark.parametrize(("opener", "blocking"), KINDS)
+def test_a_checkpoint_goes_with_the_callers_rows(opener: Opener, blocking: bool, table: Table, guests_url: str) -> None:
+    """C7.6, C9.2: committed with them, rolled back with them, and guarding meanwhile, under odd names, too."""
+    case = Case(opener, blocking, guests_url, table)
+    data = {"text": 'ü % :p1 $1 \\ "', "done": 1}
+
+    async def scenario() -> None:
+        async def callback(lease: JobExecutionLease) -> None:
+            async with case.opened() as caller:
+                await caller.begin()
+                await case.insert(caller)
+                await case.checkpoint(lease, data, caller)
+                assert (case.effects(), case.saved()) == (0, None)
+                await caller.commit()
+                assert (case.effects(), case.saved()) == (1, data)
+                await caller.begin()
+                await case.insert(caller)
+                await case.checkpoint(lease, {"done": 2}, caller)
+                await caller.rollback()
+                assert (case.effects(), case.saved()) == (1, data)
+
+        await case.run(callback)
+        assert (case.status(), case.saved()) == ("SUCCESS", data)
+
+    case.play(scenario)
+
+
+@each_kind
+def test_a_former_owner_can_save_no_checkpoint_by_oversight(case: Case) -> None:
+    """C7.6: it raises there, and neither rows nor checkpoint are in; outside a transaction it is refused."""
+
+    async def scenario() -> None:
+        async def callback(lease: JobExecutionLease) -> None:
+            async with case.opened(autocommit=True) as caller:
+                with pytest.raises(JobServiceStateError, match="no transaction open"):
+                    await case.checkpoint(lease, {"done": 1}, caller)
+            age(case.url, lease.id, timedelta(minutes=2))
+            assert case.rival.acquire(case.options()).acquired
+            async with case.opened() as caller:
+                await caller.begin()
+                await case.insert(caller)
+                with pytest.raises(LostJobLeaseError) as caught:
+                    await case.checkpoint(lease, {"done": 1}, caller)
+                assert caught.value.reason is LostReason.TAKEN_OVER
+                await caller.rollback()
+            raise ValueError
+
+        with pytest.raises((ValueError, LostJobLeaseError)):
+            await case.run(callback)
+        assert (case.effects(), case.saved()) == (0, None)
 
     case.play(scenario)
 

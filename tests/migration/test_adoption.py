@@ -267,6 +267,9 @@ HALF = {
     + [f'CREATE INDEX ON {TABLE} ("status", "modifiedAt")', f'CREATE INDEX ON {TABLE} ("code")'],
     "no record": ['DROP TABLE public."job-scheduler_migrations"'],
     "no trigger": [f'DROP TRIGGER "job-scheduler_reclaim_trigger" ON {TABLE}'],
+    "no attempts trigger": [f'DROP TRIGGER "job-scheduler_attempts_trigger" ON {TABLE}'],
+    "attempts trigger off": [f'{MINE} DISABLE TRIGGER "job-scheduler_attempts_trigger"'],
+    "no function": ['DROP FUNCTION public."job-scheduler_previous"(oid, uuid, uuid)'],
     "trigger off": [f'{MINE} DISABLE TRIGGER "job-scheduler_reclaim_trigger"'],
     "other function": [
         'CREATE OR REPLACE FUNCTION public."job-scheduler_reclaim"() RETURNS trigger LANGUAGE plpgsql AS '

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -37,6 +39,7 @@ from tenure import (
 from tenure.statements import Table
 from tests.scenarios.test_schema import named_grants
 from tests.support.nestjs import NestNode
+from tests.support.pgbouncer import PROGRAM, pgbouncer
 from tests.support.proxy import FaultProxy
 from tests.support.rows import TABLE, age, execute, row_of
 from tests.support.waiting import eventually
@@ -519,6 +522,22 @@ async def test_a_cancelled_save_ends_before_it_raises(async_service: AsyncJobSch
         await task
     await async_service.checkpoint(lease, {"done": 2})
     assert await async_service.heartbeat(lease)
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not installed (Debian: pgbouncer)")
+def test_it_works_through_a_transaction_pooler(database_url: str) -> None:
+    """C4.8, C7.6: saved by itself and in a transaction of a pooled connection, and found by the next attempt."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, pgbouncer(database_url, Path(folder)) as url:
+        with JobSchedulerService(url) as service:
+            for n in range(1, 8):
+                lease = won(service)
+                assert (lease.previous and lease.previous.checkpoint) == ({"done": n - 1} if n > 1 else None)
+                if n % 2:
+                    service.checkpoint(lease, {"done": n})
+                else:
+                    with psycopg.connect(url, prepare_threshold=None) as connection:
+                        service.checkpoint(lease, {"done": n}, connection=connection)
+                service.fail(lease)
 
 
 # Roles

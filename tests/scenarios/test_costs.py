@@ -24,6 +24,7 @@ from tenure import (
     JobNotAcquired,
     JobSchedulerService,
     JobSchedulerStatus,
+    LostJobLeaseError,
 )
 from tenure.embedded import EmbeddedPostgres
 from tenure.operations import renewal
@@ -173,6 +174,25 @@ async def test_an_async_acquire_is_one_round_trip_win_or_lose(
         trips = [kind in (b"S", b"Q") for kind, _ in proxy.seen]
     assert sum(trips[before:between]) == 1
     assert sum(trips[between:]) == 1
+
+
+def test_a_checkpoint_is_one_round_trip(database_url: str, proxy: CountingProxy) -> None:
+    """C7.6: saved or refused; and a win that follows another attempt is still one (C4.1)."""
+    with JobSchedulerService(proxy.url(database_url)) as service:
+        lease = won(service)
+        assert proxy.round_trips(lambda: service.checkpoint(lease, {"done": 1})) == 1
+        lost = JobLease(lease.id, uuid4())
+        with pytest.raises(LostJobLeaseError):
+            service.checkpoint(lost, {"done": 2})
+        before = len(proxy.seen)
+        with pytest.raises(LostJobLeaseError):
+            service.checkpoint(lost, {"done": 2})
+        assert sum(kind in (b"S", b"Q") for kind, _ in proxy.seen[before:]) == 1
+        service.fail(lease)
+        wins: list[JobAcquired] = []
+        assert proxy.round_trips(lambda: wins.append(won(service))) == 1
+        assert wins[0].previous is not None
+        assert wins[0].previous.checkpoint == {"done": 1}
 
 
 def test_renewing_and_settling_by_hand_are_one_round_trip_each(database_url: str, proxy: CountingProxy) -> None:
@@ -344,7 +364,16 @@ STATEMENTS = Statements(Table())
 PLANNED = [
     *(
         pytest.param(getattr(STATEMENTS, name), {}, id=name)
-        for name in ("acquire", "heartbeat", "settle", "disown", "find_run_by_id", "find_run_by_key")
+        for name in (
+            "acquire",
+            "heartbeat",
+            "settle",
+            "checkpoint",
+            "disown",
+            "find_run_by_id",
+            "find_run_by_key",
+            "list_attempts_by_key",
+        )
     ),
     *(pytest.param(STATEMENTS.renew, {"leases": n}, id=f"renew {n}") for n in (1, 200, 1000)),
     *(

@@ -72,7 +72,8 @@ class Found:
     options: frozenset[str]
     types: frozenset[str]
     """The names of the types that the table's schema holds."""
-    reclaim_body: str | None
+    bodies: dict[str, str]
+    """The bodies of the functions in the table's schema, by name."""
     has_record: bool
     applied: frozenset[str]
     made: frozenset[str]
@@ -103,7 +104,7 @@ def look(connection: Connection, table: Table) -> Found:
         triggers=_triggers(connection, table),
         options=options,
         types=_types(connection, table),
-        reclaim_body=_reclaim_body(connection, table),
+        bodies=_bodies(connection, table),
         has_record=_exists(connection, table.migrations_quoted),
         applied=frozenset(applied_migrations(connection, table)),
         made=_made(connection, table),
@@ -219,13 +220,13 @@ def _types(connection: Connection, table: Table) -> frozenset[str]:
     return frozenset(row[0] for row in rows)
 
 
-def _reclaim_body(connection: Connection, table: Table) -> str | None:
-    row = connection.execute(
-        "SELECT p.prosrc FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
-        "WHERE n.nspname = $1 AND p.proname = $2 AND p.pronargs = 0",
-        [table.schema, f"{table.name}_reclaim"],
-    ).fetchone()
-    return None if row is None else str(row[0])
+def _bodies(connection: Connection, table: Table) -> dict[str, str]:
+    rows = connection.execute(
+        "SELECT p.proname, p.prosrc FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = $1 AND starts_with(p.proname, $2)",
+        [table.schema, f"{table.name}_"],
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 def _shared(connection: Connection, table: Table, column: str) -> int:

@@ -56,9 +56,14 @@ _ZONED = re.compile(r"timestamp(\(\d\))? with time zone")
 _ZONELESS = re.compile(r"timestamp(\(\d\))? without time zone")
 _NOT_SUCCESS = re.compile(r"\(status <> 'SUCCESS'::.+\)", re.DOTALL)
 _FUNCTION = re.compile(
-    r"CREATE (?:OR REPLACE )?FUNCTION \$\{reclaim_function\}.*?\$reclaim\$(.*?)\$reclaim\$;", re.DOTALL
+    r"CREATE (?P<again>OR REPLACE )?FUNCTION \$\{(?P<name>\w+)_function\}.*?\$(?P=name)\$(?P<body>.*?)\$(?P=name)\$;",
+    re.DOTALL,
 )
-_TRIGGER = re.compile(r"CREATE TRIGGER \$\{reclaim_trigger\}.*?;", re.DOTALL)
+_TRIGGER = re.compile(
+    r"CREATE TRIGGER \$\{(?P<name>\w+)_trigger\}.*?EXECUTE FUNCTION \$\{(?P<function>\w+)_function\}\(\);", re.DOTALL
+)
+_ATOMIC = re.compile(r"CREATE FUNCTION \$\{(?P<name>\w+)_function\}[^\n]*\nBEGIN ATOMIC\n.*?\nEND;", re.DOTALL)
+_GRANT = re.compile(r"GRANT EXECUTE ON FUNCTION .*?;", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ def steps_for(found: Found, table: Table, zone: str | None) -> Iterator[Step]:
     yield from _identity(found, table)
     yield from _constraints(found, table)
     yield from _indexes(found, table)
-    yield from _trigger(found, table)
+    yield from _programs(found, table)
     yield from _records(found, table)
 
 
@@ -341,27 +346,46 @@ def _serves(index: Index, columns: tuple[str, ...], *, partial: bool) -> bool:
     return bool(index.sound and not index.unique and index.columns == columns and fits)
 
 
-def _trigger(found: Found, table: Table) -> Iterator[Step]:
-    made, body = _reclaim_function(found)
-    name, function = f"{table.name}_reclaim_trigger", f"{table.name}_reclaim"
-    fires = any((t.name, t.function) == (name, function) and t.mode in ("O", "A") for t in found.triggers)
-    if fires and found.reclaim_body == body:
-        return
-    trigger = _TRIGGER.search(read_sql(f"migrations/{FIRST_MIGRATION}"))
-    assert trigger, "the first migration makes the trigger"
-    yield Step(
-        "Fence and count takeovers by NestJS nodes.",
-        f"DROP TRIGGER IF EXISTS {quote(name)} ON {table.quoted};\n"
-        + Template(f"{made}\n\n{trigger[0]}").safe_substitute(table.identifiers()),
+def _programs(found: Found, table: Table) -> Iterator[Step]:
+    """Make functions and triggers anew where one is missing, off or another's; what is to be applied brings its own."""
+    purposes = {FIRST_MIGRATION: "Fence and count takeovers by NestJS nodes."}
+    texts = {
+        name: read_sql(f"migrations/{name}") for name in migrations() if name == FIRST_MIGRATION or name in found.made
+    }
+    newest = {each["name"]: each for text in texts.values() for each in _FUNCTION.finditer(text)}
+    for migration, text in texts.items():
+        functions = [newest[each["name"]] for each in _FUNCTION.finditer(text) if not each["again"]]
+        atomic, triggers = list(_ATOMIC.finditer(text)), list(_TRIGGER.finditer(text))
+        if _are_there(found, table, functions, atomic, triggers):
+            continue
+        dropped = [
+            f"DROP TRIGGER IF EXISTS {quote(table.name + '_' + each['name'] + '_trigger')} ON {table.quoted};"
+            for each in triggers
+        ]
+        made = [re.sub(r"\ACREATE FUNCTION", "CREATE OR REPLACE FUNCTION", each[0]) for each in (*functions, *atomic)]
+        made += [each[0] for each in (*triggers, *_GRANT.finditer(text))]
+        yield Step(
+            purposes.get(migration, f"Make the functions and triggers of {migration} anew."),
+            "\n".join([*dropped, Template("\n\n".join(made)).safe_substitute(table.identifiers())]),
+        )
+
+
+def _are_there(
+    found: Found,
+    table: Table,
+    functions: list[re.Match[str]],
+    atomic: list[re.Match[str]],
+    triggers: list[re.Match[str]],
+) -> bool:
+    firing = {(trigger.name, trigger.function) for trigger in found.triggers if trigger.mode in ("O", "A")}
+    return (
+        all(found.bodies.get(f"{table.name}_{each['name']}") == each["body"] for each in functions)
+        # its body is no text any more once it is made
+        and all(f"{table.name}_{each['name']}" in found.bodies for each in atomic)
+        and all(
+            (f"{table.name}_{each['name']}_trigger", f"{table.name}_{each['function']}") in firing for each in triggers
+        )
     )
-
-
-def _reclaim_function(found: Found) -> tuple[str, str]:
-    """Give the statement that makes the function, and its body, as the newest migration says that is there already."""
-    there = [name for name in migrations() if name == FIRST_MIGRATION or name in found.applied | found.made]
-    texts = [text for name in there if (text := _FUNCTION.search(read_sql(f"migrations/{name}")))]
-    made = re.sub(r"\ACREATE FUNCTION", "CREATE OR REPLACE FUNCTION", texts[-1][0])
-    return made, texts[-1][1]
 
 
 def _records(found: Found, table: Table) -> Iterator[Step]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tenure import RunRecord
+from tenure import JobAttempt, RunRecord
 from tenure.cli.errors import OutputError, plain
 from tenure.durations import format_duration
 
-COLUMNS = ("STATUS", "CODE", "RUN KEY", "ATTEMPT", "HOLDER", "BEGAN", "THEN", "ID")
+COLUMNS = ("STATUS", "CODE", "RUN KEY", "ATTEMPT", "HOLDER", "BEGAN", "THEN", "PROGRESS", "ID")
 _STYLES = {"RUNNING": "yellow", "SUCCESS": "green", "FAIL": "red"}
 NOTHING = "-"
 
@@ -32,17 +32,20 @@ def emit_json(value: Any) -> None:
 
 
 def emit_runs(runs: Sequence[RunRecord], now: datetime) -> None:
-    """Write one line a run."""
-    rows = [_cells(run, now) for run in runs]
+    """Write one line a run; the column for progress is there if a run has any."""
+    rows = [COLUMNS, *(_cells(run, now) for run in runs)]
+    if not any(run.progress for run in runs):
+        left_out = COLUMNS.index("PROGRESS")
+        rows = [row[:left_out] + row[left_out + 1 :] for row in rows]
     if sys.stdout.isatty():
         _emit_table(rows)
     else:
-        emit("\n".join(_aligned([COLUMNS, *rows])))
+        emit("\n".join(_aligned(rows)))
 
 
-def emit_run(run: RunRecord, now: datetime) -> None:
-    """Write one line a field, then the data."""
-    fields = _fields(run, now)
+def emit_run(run: RunRecord, attempts: Sequence[JobAttempt], now: datetime) -> None:
+    """Write one line a field, then the data, the checkpoint, and one line each former attempt."""
+    fields = [*_fields(run, now), *((f"attempt {each.attempt}", _former(each, now)) for each in attempts)]
     width = max(len(name) for name, _ in fields)
     emit("\n".join(f"{name:<{width}}  {plain(value)}" for name, value in fields))
 
@@ -67,6 +70,23 @@ def run_as_json(run: RunRecord) -> dict[str, Any]:
         "modified_at": _iso(run.modified_at),
         "finished_at": _iso(run.finished_at),
         "data": run.data,
+        "checkpoint": run.checkpoint,
+        "checkpointed_at": _iso(run.checkpointed_at),
+    }
+
+
+def attempt_as_json(attempt: JobAttempt) -> dict[str, Any]:
+    """Give a former attempt under stable snake_case keys; `died` says that its lease ran out without a word."""
+    return {
+        "attempt": attempt.attempt,
+        "status": attempt.status.value,
+        "died": attempt.died,
+        "holder": attempt.holder,
+        "fencing_token": attempt.fencing_token,
+        "lease_ms": attempt.lease_ms,
+        "started_at": _iso(attempt.started_at),
+        "ended_at": _iso(attempt.ended_at),
+        "data": attempt.data,
     }
 
 
@@ -94,6 +114,7 @@ def _cells(run: RunRecord, now: datetime) -> tuple[str, ...]:
         run.holder or NOTHING,
         when(run.started_at, now),
         _then(run),
+        _progress(run),
         str(run.id),
     )
     return tuple(plain(cell) for cell in cells)
@@ -106,6 +127,27 @@ def _then(run: RunRecord) -> str:
     if run.started_at is None or run.finished_at is None:
         return NOTHING
     return f"ended after {format_duration(run.finished_at - run.started_at)}"
+
+
+def _progress(run: RunRecord) -> str:
+    """Say how much is done; 100 % is said only of all."""
+    if run.progress is None:
+        return NOTHING
+    done, of = run.progress
+    return f"{done:,}/{of:,} {done * 100 // of} %"
+
+
+def _former(attempt: JobAttempt, now: datetime) -> str:
+    ending = "died, last heard of" if attempt.died else "failed"
+    if attempt.started_at is not None and attempt.ended_at is not None:
+        ending += f" after {format_duration(attempt.ended_at - attempt.started_at)}"
+    parts = [
+        attempt.holder or NOTHING,
+        f"began {when(attempt.started_at, now)}",
+        ending,
+        *([] if attempt.data is None else [json.dumps(attempt.data)]),
+    ]
+    return ", ".join(parts)
 
 
 def _lease_left(left: timedelta) -> str:
@@ -134,7 +176,15 @@ def _fields(run: RunRecord, now: datetime) -> list[tuple[str, str]]:
         ("last sign", when(run.modified_at, now)),
         ("ended", when(run.finished_at, now)),
         ("data", NOTHING if run.data is None else json.dumps(run.data)),
+        *_checkpoint(run, now),
     ]
+
+
+def _checkpoint(run: RunRecord, now: datetime) -> list[tuple[str, str]]:
+    if run.checkpoint is None:
+        return []
+    progress = [("progress", _progress(run))] if run.progress else []
+    return [*progress, ("checkpoint", json.dumps(run.checkpoint)), ("checkpointed", when(run.checkpointed_at, now))]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -143,16 +193,17 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _emit_table(rows: Sequence[Sequence[str]]) -> None:
-    """Write a table as wide as the terminal; a long cell goes on below, none is cut, none is read as markup."""
+    """Write a table as wide as the terminal: titles, then lines; long cells go on below, none is read as markup."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for title in COLUMNS:
+    titles, *lines = rows
+    for title in titles:
         table.add_column(title, overflow="fold")
-    for row in rows:
+    for row in lines:
         status, *rest = (Text(cell) for cell in row)
         status.stylize(_STYLES[row[0]])
         table.add_row(status, *rest)

@@ -10,7 +10,7 @@ import click
 from tenure import JobSchedulerStatus
 from tenure.cli.connection import Connection, connection_options
 from tenure.cli.errors import ExitCode, say
-from tenure.cli.output import emit_json, emit_run, emit_runs, run_as_json
+from tenure.cli.output import attempt_as_json, emit_json, emit_run, emit_runs, run_as_json
 
 _MOST_RUNS = 10_000
 
@@ -44,17 +44,18 @@ def ls(*, connection: Connection, code: str | None, status: str | None, limit: i
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @connection_options
 def show(*, connection: Connection, run: str, as_json: bool) -> int:
-    """Show one run, by its id (a UUID) or its idempotency key (v2:...)."""
+    """Show one run and its former attempts, by its id (a UUID) or its idempotency key (v2:...)."""
     wanted = _read_id(run)
     with connection.service() as service:
         found = service.find_run(wanted) if isinstance(wanted, UUID) or _is_text(wanted) else None
+        attempts = service.list_attempts(found.id) if found else []
     if found is None:
         say(f"There is no run with the {'id' if isinstance(wanted, UUID) else 'key'} {run}. See: tenure ls")
         return ExitCode.NEGATIVE
     if as_json:
-        emit_json(run_as_json(found))
+        emit_json({**run_as_json(found), "attempts": [attempt_as_json(each) for each in attempts]})
     else:
-        emit_run(found, datetime.now(UTC))
+        emit_run(found, attempts, datetime.now(UTC))
     return ExitCode.OK
 
 

@@ -89,18 +89,21 @@ CREATE TABLE ${checkpoints} (
 -- ran is that of an earlier one, so only a failed attempt has any. A run that was only waiting had no attempt yet.
 CREATE FUNCTION ${remember_function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $remember$
 BEGIN
-  EXECUTE format($query$
-    INSERT INTO %I.%I ("runId", "attempt", "fencingToken", "owner", "status", "leaseMs", "startedAt", "endedAt", "data")
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING
-  $query$, TG_TABLE_SCHEMA, TG_TABLE_NAME || '_attempts')
-  USING OLD."id", OLD."attempt", OLD."fencingToken", OLD."owner", OLD."status", OLD."leaseMs", OLD."startedAt",
-    COALESCE(OLD."finishedAt", OLD."modifiedAt"), CASE WHEN OLD."status" <> 'RUNNING' THEN OLD."data" END;
+  IF OLD."attempt" > 0 THEN
+    EXECUTE format($query$
+      INSERT INTO %I.%I ("runId", "attempt", "fencingToken", "owner", "status", "leaseMs", "startedAt", "endedAt", "data")
+      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING
+    $query$, TG_TABLE_SCHEMA, TG_TABLE_NAME || '_attempts')
+    USING OLD."id", OLD."attempt", OLD."fencingToken", OLD."owner", OLD."status", OLD."leaseMs", OLD."startedAt",
+      COALESCE(OLD."finishedAt", OLD."modifiedAt"), CASE WHEN OLD."status" <> 'RUNNING' THEN OLD."data" END;
+  END IF;
   RETURN NEW;
 END
 $remember$;
 
 CREATE TRIGGER ${attempts_trigger} BEFORE UPDATE OF "ownerToken" ON ${table} FOR EACH ROW
-  WHEN (OLD."ownerToken" IS DISTINCT FROM NEW."ownerToken" AND OLD."attempt" > 0)
+  -- it always has one, but so it is tied to a column of ours: who drops that takes the trigger along, or is refused
+  WHEN (OLD."ownerToken" IS DISTINCT FROM NEW."ownerToken" AND OLD."fencingToken" IS NOT NULL)
   EXECUTE FUNCTION ${remember_function}();
 
 -- Tell the owner of a run how the attempt before stood, and how far the run has come; nobody without its token.
@@ -166,3 +169,15 @@ CREATE TABLE ${nodes} (
   "jobs" jsonb NOT NULL,
   CONSTRAINT ${nodes_pkey} PRIMARY KEY ("node")
 ) WITH (fillfactor = 50);
+
+-- Say whether a tick was decided, by its run key. For who acquires, so it needs no right on the jobs: being stable it
+-- sees what the statement that calls it sees, and so the watermark of the same instant as the run's row.
+CREATE FUNCTION ${decided_function}("of" varchar, "key" varchar) RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+  SELECT EXISTS (SELECT FROM ${jobs} WHERE "code" = "of"
+    AND "key" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}Z$'
+    -- what is finer than a millisecond is cut off, as in a run key
+    AND "key" COLLATE "C" <= to_char("watermark" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') COLLATE "C");
+END;
+
+GRANT EXECUTE ON FUNCTION ${decided_function}(varchar, varchar) TO PUBLIC;

@@ -39,7 +39,8 @@ END
 $remember$;
 
 CREATE TRIGGER ${attempts_trigger} BEFORE UPDATE OF "ownerToken" ON ${table} FOR EACH ROW
-  WHEN (OLD."ownerToken" IS DISTINCT FROM NEW."ownerToken")
+  -- it always has one, but so it is tied to a column of ours: who drops that takes the trigger along, or is refused
+  WHEN (OLD."ownerToken" IS DISTINCT FROM NEW."ownerToken" AND OLD."fencingToken" IS NOT NULL)
   EXECUTE FUNCTION ${remember_function}();
 
 -- Tell the owner of a run how the attempt before stood, and how far the run has come; nobody without its token.

@@ -37,6 +37,18 @@ CREATE TABLE ${nodes} (
   CONSTRAINT ${nodes_pkey} PRIMARY KEY ("node")
 ) WITH (fillfactor = 50);
 
+-- Say whether a tick was decided, by its run key. For who acquires, so it needs no right on the jobs: being stable it
+-- sees what the statement that calls it sees, and so the watermark of the same instant as the run's row.
+CREATE FUNCTION ${decided_function}("of" varchar, "key" varchar) RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+  SELECT EXISTS (SELECT FROM ${jobs} WHERE "code" = "of"
+    AND "key" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}Z$'
+    -- what is finer than a millisecond is cut off, as in a run key
+    AND "key" COLLATE "C" <= to_char("watermark" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') COLLATE "C");
+END;
+
+GRANT EXECUTE ON FUNCTION ${decided_function}(varchar, varchar) TO PUBLIC;
+
 -- As before, and forget how the previous holder's attempt ended.
 CREATE OR REPLACE FUNCTION ${reclaim_function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $reclaim$
 BEGIN
@@ -52,8 +64,17 @@ BEGIN
 END
 $reclaim$;
 
--- A run that was only waiting to be started had no attempt yet, so there is none to remember.
-DROP TRIGGER ${attempts_trigger} ON ${table};
-CREATE TRIGGER ${attempts_trigger} BEFORE UPDATE OF "ownerToken" ON ${table} FOR EACH ROW
-  WHEN (OLD."ownerToken" IS DISTINCT FROM NEW."ownerToken" AND OLD."attempt" > 0)
-  EXECUTE FUNCTION ${remember_function}();
+-- As before; a run that was only waiting to be started had no attempt yet, so there is none to remember.
+CREATE OR REPLACE FUNCTION ${remember_function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $remember$
+BEGIN
+  IF OLD."attempt" > 0 THEN
+    EXECUTE format($query$
+      INSERT INTO %I.%I ("runId", "attempt", "fencingToken", "owner", "status", "leaseMs", "startedAt", "endedAt", "data")
+      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING
+    $query$, TG_TABLE_SCHEMA, TG_TABLE_NAME || '_attempts')
+    USING OLD."id", OLD."attempt", OLD."fencingToken", OLD."owner", OLD."status", OLD."leaseMs", OLD."startedAt",
+      COALESCE(OLD."finishedAt", OLD."modifiedAt"), CASE WHEN OLD."status" <> 'RUNNING' THEN OLD."data" END;
+  END IF;
+  RETURN NEW;
+END
+$remember$;
