@@ -4,29 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 
-from tenure import JobAcquireOptions, JobNotAcquired, JobSchedulerService, JobSchedulerStatus, NotAcquiredReason
+from tenure import (
+    AsyncJobSchedulerService,
+    JobAcquireOptions,
+    JobNotAcquired,
+    JobSchedulerService,
+    JobSchedulerStatus,
+    NotAcquiredReason,
+)
 from tenure.endings import Ending
 from tenure.scheduling import operations
-from tenure.scheduling.values import Outcome, Verdict
+from tenure.scheduling.values import Outcome, TickClaim, Verdict
 from tests.support.nestjs import NestNode
+from tests.support.racing import all_at_once
 from tests.support.rows import TABLE, execute, row_of
 from tests.support.scheduling import (
     CODE,
     JOBS,
     MINUTE,
     TickNode,
+    claim_attempt,
     count_rows,
     expire,
     known_for,
     make_old,
     options_for,
     run_key,
+    tick_nodes,
     tick_row,
     watermark_of,
     won,
@@ -96,16 +107,11 @@ def test_the_newer_registration_rules_and_the_older_one_hears_of_it(
 
 def test_many_jobs_are_registered_by_many_nodes_at_once(database_url: str) -> None:
     """C10.6: in one statement each, and nobody waits for anybody for ever."""
-    from tests.support.racing import all_at_once
-    from tests.support.scheduling import tick_nodes
-
     codes = [f"job {n}" for n in range(200)]
     with tick_nodes(database_url, 8) as nodes:
         for n, each in enumerate(nodes):
             each.fingerprint = f"schedule {n}"
-        heard = all_at_once(
-            [lambda each=each, n=n: each.register(*codes[:: 1 if n % 2 else -1]) for n, each in enumerate(nodes)]
-        )
+        heard = all_at_once([partial(each.register, *codes[:: n % 2 * 2 - 1]) for n, each in enumerate(nodes)])
     assert [len(each.jobs) for each in heard] == [200] * 8
     assert len(execute(database_url, f'SELECT DISTINCT "fingerprint" FROM {JOBS}')) == 1
 
@@ -300,8 +306,6 @@ def test_a_claim_whose_answer_was_lost_is_recognised(
     database_url: str, node: TickNode, tick: datetime, how: str
 ) -> None:
     """C4.6: the same statement with the same token says what the first one came to, and decides nothing anew."""
-    from tests.support.scheduling import TickClaim, _claim
-
     if how == "paused":
         node.pause()
     if how == "queued":
@@ -311,8 +315,8 @@ def test_a_claim_whose_answer_was_lost_is_recognised(
         options=options_for(tick), tick=tick, previous_tick=None, fingerprint="every minute", overlap="queue"
     )
     token = uuid4()
-    first = node.service.perform(_claim(node.statements, wanted, token, "node-a"))
-    again = node.service.perform(_claim(node.statements, wanted, token, "node-a"))
+    first = node.service.perform(claim_attempt(node.statements, wanted, token, "node-a"))
+    again = node.service.perform(claim_attempt(node.statements, wanted, token, "node-a"))
     assert first.verdict is again.verdict is Verdict(how)
     assert first.won == again.won
 
@@ -622,14 +626,9 @@ def test_a_success_records_what_its_ending_tells(node: TickNode, tick: datetime)
 
 async def test_the_async_service_wins_and_runs_the_same(database_url: str, node: TickNode, tick: datetime) -> None:
     """C1.2: `perform`, `win` and `run_acquired`, awaited."""
-    from functools import partial
-
-    from tenure import AsyncJobSchedulerService
-    from tests.support.scheduling import TickClaim, _claim
-
     wanted = TickClaim(options=options_for(tick), tick=tick, previous_tick=None, fingerprint="every minute")
     async with AsyncJobSchedulerService(database_url, owner_label="node-c") as service:
-        claimed = await service.win(partial(_claim, node.statements, wanted))
+        claimed = await service.win(partial(claim_attempt, node.statements, wanted))
 
         async def act() -> int:
             raise OSError("gone")

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Literal
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 from tenure import JobAcquired, JobAcquireOptions, JobSchedulerService
 from tenure.clock import boot_s
+from tenure.operations import Attempt
 from tenure.scheduling import operations
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import (
@@ -81,7 +82,7 @@ class TickNode:
                 **changes,
             }
         )
-        make = partial(_claim, self.statements, wanted)
+        make = partial(claim_attempt, self.statements, wanted)
         return self.service.win(make)
 
     def claim(self, tick: datetime, code: str = CODE, **changes: Any) -> Claimed:
@@ -150,11 +151,12 @@ class TickNode:
         return removed
 
 
-def _claim(statements: SchedulingStatements, wanted: TickClaim, token: Any, owner: str) -> Any:
+def claim_attempt(statements: SchedulingStatements, wanted: TickClaim, token: UUID, owner: str) -> Attempt[Claimed]:
+    """Make what claims a tick."""
     return operations.claim(statements, wanted, token, owner, now_boot_s=boot_s(), clock=boot_s)
 
 
-def _retake(statements: SchedulingStatements, wanted: Retake, token: Any, owner: str) -> Any:
+def _retake(statements: SchedulingStatements, wanted: Retake, token: UUID, owner: str) -> Attempt[Claimed]:
     return operations.retake(statements, wanted, token, owner, now_boot_s=boot_s(), clock=boot_s)
 
 
@@ -221,6 +223,3 @@ def tick_nodes(url: str, count: int) -> Iterator[list[TickNode]]:
     finally:
         for service in services:
             service.close()
-
-
-Mode = Literal["allow", "skip", "queue"]

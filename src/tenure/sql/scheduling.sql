@@ -311,16 +311,17 @@ FROM ${nodes} ORDER BY "seenAt" DESC, "label"
 -- name: prune
 -- Remove old runs among those whose lease began next after :after, and keep their ticks decided.
 WITH looked AS MATERIALIZED (
-  SELECT "id", "fencingToken", COALESCE("startedAt", "createdAt") AS "began" FROM ${table}
-  WHERE "fencingToken" > CAST(:after AS bigint) ORDER BY "fencingToken" LIMIT CAST(:limit AS bigint)
-), old AS MATERIALIZED (
-  SELECT run."id", run."code",
-    CASE WHEN run."runKey" ~ '${tick_pattern}' THEN COALESCE(run."scheduledAt",
+  SELECT "id", "fencingToken", COALESCE("startedAt", "createdAt") AS "began",
+    CASE WHEN "runKey" ~ '${tick_pattern}' THEN COALESCE("scheduledAt",
       -- a day that its month does not have is counted on into the next
-      (CAST(left(run."runKey", 8) || '01' AS date) + (CAST(substr(run."runKey", 9, 2) AS integer) - 1)
-        + CAST(substr(run."runKey", 12, 12) AS time)) AT TIME ZONE 'UTC') END AS "tick"
+      (CAST(left("runKey", 8) || '01' AS date) + (CAST(substr("runKey", 9, 2) AS integer) - 1)
+        + CAST(substr("runKey", 12, 12) AS time)) AT TIME ZONE 'UTC') END AS "tick"
+  FROM ${table} WHERE "fencingToken" > CAST(:after AS bigint) ORDER BY "fencingToken" LIMIT CAST(:limit AS bigint)
+), old AS MATERIALIZED (
+  SELECT run."id", run."code", looked."tick"
   FROM ${table} AS run JOIN looked ON run."id" = looked."id"
-  WHERE run."type" = 'SCHEDULE' AND (run."runKey" ~ '${tick_pattern}' OR run."runKey" LIKE 'manual:%')
+  -- a tick that is still to come would stop its job until then
+  WHERE run."type" = 'SCHEDULE' AND (looked."tick" <= clock_timestamp() OR run."runKey" LIKE 'manual:%')
     -- never a run that is still to be finished
     AND CASE WHEN run."status" = 'SUCCESS' THEN CAST(:keep_ms AS bigint)
       WHEN run."status" = 'FAIL' AND run."outcome" = 'exhausted' THEN CAST(:keep_failed_ms AS bigint) END

@@ -49,8 +49,6 @@ BEGIN
   NEW."owner" := NULL;
   NEW."startedAt" := clock_timestamp();
   NEW."finishedAt" := NULL;
-  NEW."outcome" := NULL;
-  NEW."retryAt" := NULL;
   RETURN NEW;
 END
 $reclaim$;
@@ -86,7 +84,8 @@ CREATE TABLE ${checkpoints} (
 ) WITH (fillfactor = 50);
 
 -- Remember the attempt that is being superseded, whoever takes the run over. What was in "data" while a later attempt
--- ran is that of an earlier one, so only a failed attempt has any. A run that was only waiting had no attempt yet.
+-- ran is that of an earlier one, so only a failed attempt has any. A run that was only
+-- waiting had no attempt yet. How the last attempt ended in detail is no matter of the new one.
 CREATE FUNCTION ${remember_function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $remember$
 BEGIN
   IF OLD."attempt" > 0 THEN
@@ -97,6 +96,8 @@ BEGIN
     USING OLD."id", OLD."attempt", OLD."fencingToken", OLD."owner", OLD."status", OLD."leaseMs", OLD."startedAt",
       COALESCE(OLD."finishedAt", OLD."modifiedAt"), CASE WHEN OLD."status" <> 'RUNNING' THEN OLD."data" END;
   END IF;
+  NEW."outcome" := NULL;
+  NEW."retryAt" := NULL;
   RETURN NEW;
 END
 $remember$;

@@ -49,22 +49,8 @@ END;
 
 GRANT EXECUTE ON FUNCTION ${decided_function}(varchar, varchar) TO PUBLIC;
 
--- As before, and forget how the previous holder's attempt ended.
-CREATE OR REPLACE FUNCTION ${reclaim_function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $reclaim$
-BEGIN
-  NEW."fencingToken" := nextval(pg_get_serial_sequence(format('%I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME), 'fencingToken'));
-  NEW."attempt" := OLD."attempt" + 1;
-  NEW."leaseMs" := NULL;
-  NEW."owner" := NULL;
-  NEW."startedAt" := clock_timestamp();
-  NEW."finishedAt" := NULL;
-  NEW."outcome" := NULL;
-  NEW."retryAt" := NULL;
-  RETURN NEW;
-END
-$reclaim$;
-
--- As before; a run that was only waiting to be started had no attempt yet, so there is none to remember.
+-- As before, and whoever takes a run over, forget how its last attempt ended in detail. A run that was only waiting to
+-- be started had no attempt yet, so there is none to remember.
 CREATE OR REPLACE FUNCTION ${remember_function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $remember$
 BEGIN
   IF OLD."attempt" > 0 THEN
@@ -75,6 +61,8 @@ BEGIN
     USING OLD."id", OLD."attempt", OLD."fencingToken", OLD."owner", OLD."status", OLD."leaseMs", OLD."startedAt",
       COALESCE(OLD."finishedAt", OLD."modifiedAt"), CASE WHEN OLD."status" <> 'RUNNING' THEN OLD."data" END;
   END IF;
+  NEW."outcome" := NULL;
+  NEW."retryAt" := NULL;
   RETURN NEW;
 END
 $remember$;
