@@ -12,7 +12,9 @@ WITH seen AS MATERIALIZED (
 ), barred AS MATERIALIZED (
   -- No row: then the tick may have been decided before, and its row removed. Row and watermark are read in one snapshot,
   -- and who removes the row moves the watermark with it, so one of the two is seen.
-  SELECT WHERE NOT EXISTS (SELECT FROM seen) AND ${decided_function}(CAST(:code AS varchar), CAST(:run_key AS varchar))
+  SELECT WHERE NOT EXISTS (SELECT FROM seen)
+    AND CAST(:run_key AS varchar) ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}Z$'
+    AND ${decided_function}(CAST(:code AS varchar), CAST(:run_key AS varchar))
 ), fresh AS (
   INSERT INTO ${table} ("lockKey", "code", "name", "type", "status", "ownerToken", "leaseMs", "owner", "runKey")
   SELECT CAST(:lock_key AS varchar), CAST(:code AS varchar), CAST(:name AS varchar), CAST(:type AS ${type_enum}),

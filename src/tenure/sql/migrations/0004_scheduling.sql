@@ -42,7 +42,6 @@ CREATE TABLE ${nodes} (
 CREATE FUNCTION ${decided_function}("of" varchar, "key" varchar) RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
   SELECT EXISTS (SELECT FROM ${jobs} WHERE "code" = "of"
-    AND "key" ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}Z$'
     -- what is finer than a millisecond is cut off, as in a run key
     AND "key" COLLATE "C" <= to_char("watermark" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') COLLATE "C");
 END;
