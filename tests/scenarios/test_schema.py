@@ -262,14 +262,20 @@ def test_every_operation_works_under_any_name(empty_database_url: str, schema: s
         lease = won(service)
         assert lost(service).reason is NotAcquiredReason.RUNNING
         assert service.heartbeat(lease)
+        service.checkpoint(lease, {"done": 1})
         assert service.fail(lease, {"tried": True})
         again = won(service)
         assert again.attempt == 2
+        assert again.previous is not None
+        assert (again.previous.data, again.previous.checkpoint) == ({"tried": True}, {"done": 1})
+        service.checkpoint(again, {"done": 2})
         assert service.complete(again)
         quoted = Table(schema, table).quoted
         execute(url, f'UPDATE {quoted} SET "ownerToken" = gen_random_uuid(), "status" = \'RUNNING\'')
         (run,) = service.list_runs()
-        assert (run.attempt, run.holder) == (3, None)
+        assert (run.attempt, run.holder, run.checkpoint) == (3, None, {"done": 2})
+        for name in (run.id, run.idempotency_key):
+            assert [each.attempt for each in service.list_attempts(name)] == [1, 2]
         found = [service.find_run(name) for name in (run.id, run.idempotency_key)]
         assert [each and each.id for each in found] == [run.id, run.id]
         initial = JobAcquireOptions(code="schema", type="INITIAL", lease_ms=60_000, heartbeat_ms=10)
