@@ -693,11 +693,11 @@ DRIFT = [
         'DROP FUNCTION "job-scheduler_previous"(oid, uuid, uuid)',
         'The function "public"."job-scheduler_previous"(oid, uuid, uuid) is missing',
     ),
-    ('DROP TABLE "public"."job-scheduler_jobs"', 'The table "public"."job-scheduler_jobs" is missing'),
+    ('DROP TABLE "public"."job-scheduler_jobs" CASCADE', 'The table "public"."job-scheduler_jobs" is missing'),
     ('DROP TABLE "public"."job-scheduler_nodes"', 'The table "public"."job-scheduler_nodes" is missing'),
     (
-        'ALTER TABLE "job-scheduler_jobs" ALTER COLUMN "watermark" TYPE timestamp',
-        'The column "watermark" of "public"."job-scheduler_jobs" is timestamp without time zone',
+        'ALTER TABLE "job-scheduler_jobs" ALTER COLUMN "knownSince" TYPE timestamp',
+        'The column "knownSince" of "public"."job-scheduler_jobs" is timestamp without time zone',
     ),
     (
         'DROP FUNCTION "job-scheduler_decided"(varchar, varchar)',
