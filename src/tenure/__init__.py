@@ -34,7 +34,7 @@ from tenure.options import (
     JobSchedulerStatus,
     JobSchedulerType,
 )
-from tenure.records import JobRun
+from tenure.records import RunRecord
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
 
 __all__ = [
@@ -56,7 +56,6 @@ __all__ = [
     "JobExecutionLease",
     "JobLease",
     "JobNotAcquired",
-    "JobRun",
     "JobSchedulerService",
     "JobSchedulerStatus",
     "JobSchedulerType",
@@ -67,6 +66,7 @@ __all__ = [
     "OutcomeNotRecordedError",
     "PreviousAttempt",
     "RunExclusiveResult",
+    "RunRecord",
     "TenureError",
     "WaitTimeoutError",
     "external_job_id",

@@ -58,6 +58,8 @@ _LEADING = re.compile(r"\A(?:\s|--.*\n)*")
 _STORAGE = "ALTER TABLE ${table} SET (fillfactor = 50)"
 _MAPPED = re.compile(r"CREATE (TYPE|TABLE \$\{table\}|INDEX \S+ ON \$\{table\}) ")
 _FUNCTIONS = {"reclaim_function": "()", "remember_function": "()", "previous_function": "(oid, uuid, uuid)"}
+_DECIDED = "(varchar, varchar)"
+_DUE = '"status" <> \'SUCCESS\' AND "scheduledAt" IS NOT NULL AND "outcome" IS DISTINCT FROM \'exhausted\''
 _CLOCK = text("clock_timestamp()")
 
 IncludeName = Callable[[str | None, str, Mapping[Any, str | None]], bool]
@@ -106,6 +108,9 @@ class JobSchedulerMixin:
     run_key: Mapped[str | None] = mapped_column("runKey", String(1024))
     started_at: Mapped[datetime | None] = mapped_column("startedAt", DateTime(timezone=True), server_default=_CLOCK)
     finished_at: Mapped[datetime | None] = mapped_column("finishedAt", DateTime(timezone=True))
+    scheduled_at: Mapped[datetime | None] = mapped_column("scheduledAt", DateTime(timezone=True))
+    outcome: Mapped[str | None] = mapped_column("outcome", String(16))
+    retry_at: Mapped[datetime | None] = mapped_column("retryAt", DateTime(timezone=True))
 
     @declared_attr.directive
     @classmethod
@@ -122,7 +127,7 @@ class JobSchedulerMixin:
 def include_name(*entities: type[JobSchedulerMixin]) -> IncludeName:
     """Give Alembic's `include_name` hook that leaves out tenure's tables beside the table of runs.
 
-    They are for tenure alone: what each attempt left, checkpoints, which migrations were applied. Without the hook,
+    They are for tenure alone: what each attempt left, checkpoints, jobs and nodes, migrations. Without the hook,
     autogenerate proposes to drop them. Combine it with a hook of your own by `and`.
     """
     hidden = {
@@ -180,6 +185,7 @@ def _table_arguments(schema: str | SchemaConst | None, table: str) -> tuple[Any,
         UniqueConstraint("fencingToken", name=own("fencing_token_key")),
         Index(own("code_idx"), "code", "fencingToken"),
         Index(own("unfinished_idx"), "status", "fencingToken", postgresql_where=text("\"status\" <> 'SUCCESS'")),
+        Index(own("due_idx"), "code", postgresql_where=text(_DUE)),
         {
             "schema": schema,
             "listeners": [
@@ -197,8 +203,9 @@ def _create_unmapped(target: Table, connection: Connection, **_: Any) -> None:
 
 
 def _drop_side_tables(target: Table, connection: Connection, **_: Any) -> None:
-    """They refer to the table of runs, so they go first."""
+    """They refer to the table of runs, so they go first, and what is written in terms of them before."""
     identifiers = _identifiers(connection.schema_for_object(target), target.name)
+    connection.execute(_verbatim(f"DROP FUNCTION IF EXISTS {identifiers['decided_function']}{_DECIDED}"))
     for name in reversed(SIDE_TABLES):
         connection.execute(_verbatim(f"DROP TABLE IF EXISTS {identifiers[name]}"))
 

@@ -52,6 +52,8 @@ class NotAcquiredReason(StrEnum):
     """The run is done, for ever."""
     CONTENDED = "contended"
     """It was free, but another node was just taking it, or a transaction holds its row."""
+    REMOVED = "removed"
+    """Its tick was decided before, and the row was removed, or the job was not known then (C10.7)."""
 
 
 class Hold:

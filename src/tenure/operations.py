@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from tenure.attempts import JobAttempt
+from tenure.endings import Ending
 from tenure.errors import DatabaseProblem, JobDatabaseError, LostJobLeaseError
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobLease, JobNotAcquired, LostReason, NotAcquiredReason
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import JobRun, instant, instant_or_none, read_attempt, read_previous, read_run
+from tenure.records import RunRecord, instant, instant_or_none, read_attempt, read_previous, read_run
 from tenure.statements import Query, Statements
 from tenure.trust import Backoff, TrustWindow
 
@@ -58,6 +59,14 @@ class Try:
     uncertain: bool
 
 
+class LookAgainError(JobDatabaseError):
+    """Say that an answer settles nothing: the same statement is sent again, whatever the attempt insists on."""
+
+    def __init__(self) -> None:
+        message = "The row was changed while the statement ran. Try again."
+        super().__init__(DatabaseProblem.BUSY, message, transient=True)
+
+
 class Attempt(Generic[R]):
     """Decide, try by try, how an operation is brought to its end.
 
@@ -89,7 +98,7 @@ class Attempt(Generic[R]):
     def concluded(self, rows: Sequence[Row], sent_boot_s: float) -> R:
         """Read the answer to the try that was sent at that instant.
 
-        Raises a transient `JobDatabaseError` for an answer that settles nothing: the row changed while the statement
+        Raises `LookAgainError` for an answer that settles nothing: the row changed while the statement
         ran, so the same statement must look at it again.
         """
         return self._conclude(rows, Try(sent_boot_s, self.uncertain))
@@ -99,7 +108,7 @@ class Attempt(Generic[R]):
         self.failures += 1
         self.uncertain = self.uncertain or error.may_have_changed
         pause_s = self._backoff.delay_s(self.failures, spread)
-        worth_it = error.transient and (self._insists or self.uncertain)
+        worth_it = error.transient and (self._insists or self.uncertain or isinstance(error, LookAgainError))
         if not worth_it or now_boot_s + pause_s >= self._until_boot_s:
             error.may_have_changed = self.uncertain
             raise error
@@ -133,18 +142,44 @@ def acquisition(
     )
 
     def conclude(rows: Sequence[Row], this: Try) -> JobAcquireResult:
+        if rows and rows[0][0] == "removed":
+            return JobNotAcquired(reason=NotAcquiredReason.REMOVED)
         if not rows or rows[0][0] == "lost":
-            loss = _read_loss(rows[0] if rows else None)
+            loss = read_loss(rows[0] if rows else None)
             if this.uncertain and loss.reason is NotAcquiredReason.CONTENDED:
-                raise _looked_too_early()  # what contends may be our own first try
+                raise LookAgainError()  # what contends may be our own first try
             return loss
-        verdict, run_id, fencing_token, attempt, *_, previous = rows[0]
-        window = TrustWindow(options.lease_ms / 1000, now_boot_s if verdict == "mine" else this.sent_boot_s)
-        hold = Hold(window, options.heartbeat_ms / 1000, clock)
-        known = (UUID(run_id), owner_token, options.lock_key, fencing_token, attempt)
-        return JobAcquired(*known, previous=read_previous(previous)).held(hold)
+        sent_boot_s = now_boot_s if rows[0][0] == "mine" else this.sent_boot_s
+        return read_win(rows[0], options, owner_token, sent_boot_s=sent_boot_s, clock=clock)
 
     return Attempt(call, conclude, until_boot_s=now_boot_s + ACQUIRE_LIMIT_S, insists=False)
+
+
+class Winning(Protocol):
+    """An answer that says, beside other things, whether a run was won."""
+
+    @property
+    def won(self) -> JobAcquired | None: ...
+
+
+Answer: TypeAlias = JobAcquired | JobNotAcquired | Winning
+
+
+def win_in(answer: Answer) -> JobAcquired | None:
+    """Give the lease that an answer brings, if any."""
+    if isinstance(answer, JobAcquired):
+        return answer
+    return None if isinstance(answer, JobNotAcquired) else answer.won
+
+
+def read_win(
+    row: Row, options: JobAcquireOptions, owner_token: UUID, *, sent_boot_s: float, clock: Callable[[], float]
+) -> JobAcquired:
+    """Read a lease from a row: verdict, id, fencing token, attempt, and last the attempt before."""
+    _, run_id, fencing_token, attempt, *_, previous = row
+    hold = Hold(TrustWindow(options.lease_ms / 1000, sent_boot_s), options.heartbeat_ms / 1000, clock)
+    known = (UUID(run_id), owner_token, options.lock_key, fencing_token, attempt)
+    return JobAcquired(*known, previous=read_previous(previous)).held(hold)
 
 
 def renewal_by_hand(statements: Statements, lease: JobLease, *, now_boot_s: float) -> Attempt[LostReason | None]:
@@ -183,10 +218,16 @@ class Settled:
 
 
 def settlement(
-    statements: Statements, lease: JobLease, status: JobSchedulerStatus, data: str | None, *, until_boot_s: float
+    statements: Statements,
+    lease: JobLease,
+    status: JobSchedulerStatus,
+    data: str | None,
+    *,
+    until_boot_s: float,
+    ending: Ending = Ending(),  # noqa: B008 - a frozen value
 ) -> Attempt[Settled]:
     """Record how a run ended, once (C6.1); a commit whose answer was lost is recognised as done (C6.4)."""
-    call = Call.of(statements.settle, id=lease.id, owner_token=lease.owner_token, status=status.value, data=data)
+    call = _settling(statements, lease, status, data, ending)
 
     def conclude(rows: Sequence[Row], this: Try) -> Settled:
         already = bool(rows) and rows[0][0] == status.value
@@ -202,7 +243,21 @@ def guarding(statements: Statements, lease: JobLease) -> Call:
 
 def guest_settlement(statements: Statements, lease: JobLease, status: JobSchedulerStatus, data: str | None) -> Call:
     """Record how a run ended in a caller's transaction (C7.2)."""
-    return Call.of(statements.settle, id=lease.id, owner_token=lease.owner_token, status=status.value, data=data)
+    return _settling(statements, lease, status, data, Ending())
+
+
+def _settling(
+    statements: Statements, lease: JobLease, status: JobSchedulerStatus, data: str | None, ending: Ending
+) -> Call:
+    return Call.of(
+        statements.settle,
+        id=lease.id,
+        owner_token=lease.owner_token,
+        status=status.value,
+        data=data,
+        outcome=ending.outcome,
+        retry_ms=ending.retry_ms,
+    )
 
 
 def why_refused(rows: Sequence[Row]) -> LostReason | None:
@@ -236,7 +291,7 @@ def look_after_guest(statements: Statements, lease: JobLease, *, now_boot_s: flo
     def conclude(rows: Sequence[Row], _this: Try) -> GuestEnd:
         verdict = rows[0][0] if rows else "gone"
         if verdict == "locked" and next(looks, None) is not None:
-            raise _looked_too_early()
+            raise LookAgainError()
         ends = {"RUNNING": GuestEnd.ROLLED_BACK, "locked": GuestEnd.OPEN, "taken": GuestEnd.LOST, "gone": GuestEnd.LOST}
         return ends.get(verdict, GuestEnd.COMMITTED)
 
@@ -269,7 +324,7 @@ def _uuid_array(values: Sequence[UUID]) -> str:
 
 def listing(
     statements: Statements, *, code: str | None, status: JobSchedulerStatus | None, limit: int, now_boot_s: float
-) -> Attempt[list[JobRun]]:
+) -> Attempt[list[RunRecord]]:
     """List runs, those whose lease began last first."""
     query = statements.list_runs(by_code=code is not None, status=status.value if status else None)
     call = Call(query, tuple({"code": code, "limit": limit}[name] for name in query.parameters))
@@ -278,7 +333,7 @@ def listing(
     )
 
 
-def lookup(statements: Statements, run: UUID | str, *, now_boot_s: float) -> Attempt[JobRun | None]:
+def lookup(statements: Statements, run: UUID | str, *, now_boot_s: float) -> Attempt[RunRecord | None]:
     """Find one run by its id or its lock key."""
     if isinstance(run, UUID):
         call = Call.of(statements.find_run_by_id, id=run)
@@ -302,11 +357,11 @@ def attempts(statements: Statements, run: UUID | str, *, now_boot_s: float) -> A
     return Attempt(call, lambda rows, _: [read_attempt(row) for row in rows], until_boot_s=until_boot_s, insists=False)
 
 
-def _read_loss(row: Row | None) -> JobNotAcquired:
-    """Read why a run was not acquired from the row as it was when the statement began."""
+def read_loss(row: Row | None) -> JobNotAcquired:
+    """Read why a run was not acquired from the row as it was when the statement began: ten columns."""
     if row is None:
         return JobNotAcquired(reason=NotAcquiredReason.CONTENDED)
-    _, _, _, attempt, status, owner, started_us, modified_us, finished_us, lease_ms, _ = row
+    _, _, _, attempt, status, owner, started_us, modified_us, finished_us, lease_ms = row[:10]
     if status == JobSchedulerStatus.SUCCESS:
         finished = instant(modified_us if finished_us is None else finished_us)
         return JobNotAcquired(
@@ -329,14 +384,8 @@ def _read_loss(row: Row | None) -> JobNotAcquired:
 def _why_refused(rows: Sequence[Row]) -> LostReason | None:
     verdict = rows[0][0] if rows else "gone"
     if verdict == JobSchedulerStatus.RUNNING:
-        raise _looked_too_early()
+        raise LookAgainError()
     return None if verdict == "done" else lost_reason(verdict)
-
-
-def _looked_too_early() -> JobDatabaseError:
-    return JobDatabaseError(
-        DatabaseProblem.BUSY, "The row was changed while the statement ran. Try again.", transient=True
-    )
 
 
 def lost_reason(verdict: str) -> LostReason:

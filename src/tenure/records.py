@@ -17,7 +17,7 @@ _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRun:
+class RunRecord:
     """Show one run as it stood when it was read. It holds no owner token: looking on gives no power over a run."""
 
     id: UUID
@@ -47,6 +47,12 @@ class JobRun:
     checkpoint: dict[str, Any] | None = None
     """How far the run came, as whichever attempt said last; it stays when the run is done, and goes with its row."""
     checkpointed_at: datetime | None = None
+    scheduled_at: datetime | None = None
+    """The tick that the run stands for; `None` if no scheduler has had to do with it."""
+    outcome: str | None = None
+    """How it ended in detail, or what it waits for; `None` if the status says it all."""
+    retry_at: datetime | None = None
+    """When a failed run may be taken up again by itself; `None` for at once."""
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -57,12 +63,13 @@ class JobRun:
         return done, of
 
 
-def read_run(row: tuple[Any, ...]) -> JobRun:
+def read_run(row: tuple[Any, ...]) -> RunRecord:
     """Read a row of `${run_columns}`."""
     run_id, key, code, run_key, name, kind, status, attempt, fencing_token, owner, lease_ms, data, *times = row
-    created_us, started_us, modified_us, finished_us, age_us, checkpoint, saved_us = times
+    created_us, started_us, modified_us, finished_us, age_us, *further, checkpoint, saved_us = times
+    scheduled_us, outcome, retry_us = further
     running = status == JobSchedulerStatus.RUNNING
-    return JobRun(
+    return RunRecord(
         id=UUID(run_id),
         idempotency_key=key,
         code=code,
@@ -82,6 +89,9 @@ def read_run(row: tuple[Any, ...]) -> JobRun:
         lease_left=_left(lease_ms, age_us) if running else None,
         checkpoint=_object(checkpoint),
         checkpointed_at=instant_or_none(saved_us),
+        scheduled_at=instant_or_none(scheduled_us),
+        outcome=outcome,
+        retry_at=instant_or_none(retry_us),
     )
 
 

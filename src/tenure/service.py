@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Self, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from tenure import schema
 from tenure.attempts import JobAttempt
 from tenure.callbacks import awaited_call, blocking_call
 from tenure.clock import boot_s
-from tenure.errors import LostJobLeaseError
-from tenure.interruption import LossWatch, to_its_end
 from tenure.lease import (
     AsyncJobExecutionLease,
     JobAcquireResult,
@@ -24,16 +23,18 @@ from tenure.lease import (
 )
 from tenure.lookout import news, news_async, seconds_of
 from tenure.options import JobAcquireOptions
-from tenure.records import JobRun
+from tenure.records import RunRecord
+from tenure.runners import BlockingRunner, LoopRunner
 from tenure.service_base import RELEASED, OnLost, check_on_lost
-from tenure.shells import BlockingShell, Data, LoopShell, Status
+from tenure.shells import Data, Status
 
 T = TypeVar("T")
 
 _SUCCESS, _FAIL = Status.SUCCESS, Status.FAIL
+_OVER = (NotAcquiredReason.SUCCEEDED, NotAcquiredReason.REMOVED)
 
 
-class JobSchedulerService(BlockingShell):
+class JobSchedulerService(BlockingRunner):
     """Acquire, renew and settle runs from blocking code.
 
     `database` is a connection string or URL, a `psycopg_pool.ConnectionPool`, a SQLAlchemy `Engine` over psycopg, a
@@ -75,11 +76,7 @@ class JobSchedulerService(BlockingShell):
         A win must be renewed and settled by hand. On any error the run is not acquired; if the answer was lost and
         nobody can say who won, whatever this call holds is freed as soon as the database answers (C4.6).
         """
-        self._check_open()
-        owner_token = uuid4()
-        attempt = self._acquisition(options, owner_token)
-        with self._freeing_if_unsure(owner_token):
-            return self._answered(owner_token, attempt, self._perform(attempt))
+        return self.win(partial(self._acquisition, options))
 
     def heartbeat(self, lease: JobLease) -> bool:
         """Renew a lease by hand; `False` means that it is not ours any more (C5.1)."""
@@ -130,25 +127,12 @@ class JobSchedulerService(BlockingShell):
         With `wait`, a run that another node holds is waited for, and taken over if that node fails or dies; raises
         `WaitTimeoutError`, naming the holder, when the time is up (C8.1).
         """
-        call = blocking_call(callback)
+        blocking_call(callback)
         check_on_lost(on_lost)
         won = self.acquire(options) if wait is None else self._acquire_in_time(options, wait)
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
-        lease, hold = self._held(won, JobExecutionLease, self.checkpoint)
-        keeper = self._keeper
-        try:
-            keeper.keep(lease, hold)
-            value = call(lease)
-        except BaseException as error:
-            if keeper is self._keeper:
-                keeper.let_go(lease)
-                self._record_failure(lease, error)
-            raise
-        self._check_not_forked_since(keeper)
-        keeper.let_go(lease)
-        self._record_success(lease, value)
-        return RunExclusiveResult(True, value)
+        return RunExclusiveResult(True, self.run_acquired(won, callback, on_lost=on_lost))
 
     def wait(self, options: JobAcquireOptions, timeout: timedelta) -> dict[str, Any] | None:
         """Wait until the run succeeded, here or elsewhere, and give the data that it left (C8.1).
@@ -160,12 +144,12 @@ class JobSchedulerService(BlockingShell):
         asked_s = seconds_of(timeout)
         return news(self._lookout, options, until_free=False, left_s=asked_s, asked_s=asked_s).data
 
-    def list_runs(self, *, code: str | None = None, status: Status | None = None, limit: int = 50) -> list[JobRun]:
+    def list_runs(self, *, code: str | None = None, status: Status | None = None, limit: int = 50) -> list[RunRecord]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
         return self._perform(self._listing(code, status, limit))
 
-    def find_run(self, run: UUID | str) -> JobRun | None:
+    def find_run(self, run: UUID | str) -> RunRecord | None:
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
         self._check_open()
         return self._perform(self._lookup(run))
@@ -184,13 +168,13 @@ class JobSchedulerService(BlockingShell):
         until_boot_s = boot_s() + asked_s
         while True:
             result = self.acquire(options)
-            if result.acquired is True or result.reason is NotAcquiredReason.SUCCEEDED:
+            if result.acquired is True or result.reason in _OVER:
                 return result
             left_s = until_boot_s - boot_s()
             news(self._lookout, options, until_free=True, left_s=left_s, asked_s=asked_s)
 
 
-class AsyncJobSchedulerService(LoopShell):
+class AsyncJobSchedulerService(LoopRunner):
     """Acquire, renew and settle runs from a loop; as `JobSchedulerService` otherwise.
 
     `database` is a connection string or URL, a `psycopg_pool.AsyncConnectionPool`, an `asyncpg.Pool`, a SQLAlchemy
@@ -229,15 +213,7 @@ class AsyncJobSchedulerService(LoopShell):
 
         Cancelling lets the statement end, then releases what it won (C4.6).
         """
-        self._check_open()
-        owner_token = uuid4()
-        attempt = self._acquisition(options, owner_token)
-        finished = await to_its_end(self._perform(attempt))
-        if finished.interruption:
-            await to_its_end(self._give_back(finished, owner_token))
-            raise finished.interruption
-        with self._freeing_if_unsure(owner_token):
-            return self._answered(owner_token, attempt, finished.result())
+        return await self.win(partial(self._acquisition, options))
 
     async def heartbeat(self, lease: JobLease) -> bool:
         """Renew a lease by hand; `False` means that it is not ours any more (C5.1)."""
@@ -276,34 +252,12 @@ class AsyncJobSchedulerService(LoopShell):
         out; `on_lost="continue"` leaves it alone (C5.6). Cancelling this call waits for the callback to unwind, records
         FAIL, then raises `CancelledError` (C6.6).
         """
-        call = awaited_call(callback)
+        awaited_call(callback)
         check_on_lost(on_lost)
         won = await (self.acquire(options) if wait is None else self._acquire_in_time(options, wait))
         if won.acquired is False:
             return RunExclusiveResult(False, None, won)
-        lease, hold = self._held(won, AsyncJobExecutionLease, self.checkpoint)
-        keeper = self._keeper
-        watch = LossWatch(hold, self._check_loop(), cancels=on_lost == "cancel")
-        try:
-            keeper.keep(lease, hold)
-            with watch:
-                value = await call(lease)
-        except GeneratorExit:
-            keeper.let_go(lease)
-            keeper.disown(lease.owner_token)
-            raise
-        except BaseException as error:
-            interruption: BaseException | None = None
-            if keeper is self._keeper:
-                keeper.let_go(lease)
-                interruption = await self._record_failure(lease, error)
-            if watch.cancelled_it and hold.lost_reason:
-                raise interruption or LostJobLeaseError(hold.lost_reason) from error
-            raise
-        self._check_not_forked_since(keeper)
-        keeper.let_go(lease)
-        await self._record_success(lease, value)
-        return RunExclusiveResult(True, value)
+        return RunExclusiveResult(True, await self.run_acquired(won, callback, on_lost=on_lost))
 
     async def wait(self, options: JobAcquireOptions, timeout: timedelta) -> dict[str, Any] | None:  # noqa: ASYNC109 - as the blocking one
         """Wait until the run succeeded, and give its data; as the blocking `wait` (C8.1)."""
@@ -313,12 +267,12 @@ class AsyncJobSchedulerService(LoopShell):
 
     async def list_runs(
         self, *, code: str | None = None, status: Status | None = None, limit: int = 50
-    ) -> list[JobRun]:
+    ) -> list[RunRecord]:
         """List runs as they stand, those whose lease began last first. Changes nothing."""
         self._check_open()
         return await self._uncut(self._listing(code, status, limit))
 
-    async def find_run(self, run: UUID | str) -> JobRun | None:
+    async def find_run(self, run: UUID | str) -> RunRecord | None:
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
         self._check_open()
         return await self._uncut(self._lookup(run))
@@ -334,7 +288,7 @@ class AsyncJobSchedulerService(LoopShell):
         until_boot_s = boot_s() + asked_s
         while True:
             result = await self.acquire(options)
-            if result.acquired is True or result.reason is NotAcquiredReason.SUCCEEDED:
+            if result.acquired is True or result.reason in _OVER:
                 return result
             left_s = until_boot_s - boot_s()
             await news_async(self._lookout, options, until_free=True, left_s=left_s, asked_s=asked_s)

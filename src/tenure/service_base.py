@@ -16,7 +16,7 @@ from weakref import WeakSet, WeakValueDictionary
 from tenure import operations
 from tenure.attempts import JobAttempt
 from tenure.clock import boot_s
-from tenure.data import clean_text, describe_error, encode_checkpoint, encode_data
+from tenure.data import clean_text, encode_checkpoint, encode_data
 from tenure.drivers import (
     AsyncDatabase,
     AsyncDriver,
@@ -28,16 +28,18 @@ from tenure.drivers import (
     resolve_connector,
 )
 from tenure.drivers.guests import Guest, OutsideTransactionError, guest_of
+from tenure.endings import Ending
 from tenure.errors import InvalidJobOptionsError, JobDatabaseError, JobServiceStateError, LostJobLeaseError
 from tenure.identity import storable_text
 from tenure.keeper import Keeper
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease, JobLease, LostReason
 from tenure.lookout import Lookout
-from tenure.operations import Attempt, Call, GuestEnd, Settled
+from tenure.operations import Answer, Attempt, Call, GuestEnd, Settled
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import JobRun
+from tenure.records import RunRecord
 from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, Statements, Table
 
+A = TypeVar("A", bound=Answer)
 D = TypeVar("D", Driver, AsyncDriver)
 B = TypeVar("B")
 L = TypeVar("L", bound=JobExecutionLease)
@@ -59,8 +61,6 @@ OTHER_LOOP: Final = (
 )
 OWNER_LABEL_LIMIT: Final = 256
 LIST_LIMIT: Final = 10_000
-LOST_FAIL_LIMIT_S: Final = 1.0
-"""How long FAIL is tried once the lease is lost to silence: the caller waits for that news."""
 
 _living: WeakSet[ServiceBase[Any, Any]] = WeakSet()
 _abandoned: list[object] = []
@@ -146,15 +146,23 @@ class ServiceBase(Generic[D, B]):
     def _owner(self) -> str:
         return self._owner_label or f"{socket.gethostname()}:{os.getpid()}"[:OWNER_LABEL_LIMIT]
 
-    def _acquisition(self, options: JobAcquireOptions, owner_token: UUID) -> Attempt[JobAcquireResult]:
+    @property
+    def table(self) -> Table:
+        """Name the table of runs, for those who bring statements of their own on it and the tables beside it."""
+        return self._table
+
+    def _acquisition(self, options: JobAcquireOptions, owner_token: UUID, owner: str) -> Attempt[JobAcquireResult]:
         if not isinstance(options, JobAcquireOptions):
             raise TypeError(f"options must be a JobAcquireOptions, not {type(options).__name__}.")
-        return operations.acquisition(
-            self._statements, options, owner_token, self._owner(), now_boot_s=boot_s(), clock=boot_s
-        )
+        return operations.acquisition(self._statements, options, owner_token, owner, now_boot_s=boot_s(), clock=boot_s)
 
     def _settlement(
-        self, lease: JobLease, status: JobSchedulerStatus, data: str | None, limit_s: float | None = None
+        self,
+        lease: JobLease,
+        status: JobSchedulerStatus,
+        data: str | None,
+        limit_s: float | None = None,
+        ending: Ending = Ending(),  # noqa: B008 - a frozen value
     ) -> Attempt[Settled]:
         """Give a settlement that is tried until the local deadline for SUCCESS, and for 5 s for FAIL (C6.3, C6.4)."""
         check_lease(lease)
@@ -168,7 +176,7 @@ class ServiceBase(Generic[D, B]):
             until_s = max(hold.window.deadline_boot_s, now_s + operations.LATE_LIMIT_S)
         else:
             until_s = now_s + operations.COMPLETE_LIMIT_S
-        return operations.settlement(self._statements, lease, status, data, until_boot_s=until_s)
+        return operations.settlement(self._statements, lease, status, data, until_boot_s=until_s, ending=ending)
 
     def _hold_of(self, lease: JobLease) -> Hold | None:
         return lease.hold or self._holds.get(lease.owner_token)
@@ -177,7 +185,7 @@ class ServiceBase(Generic[D, B]):
         check_lease(lease)
         return operations.renewal_by_hand(self._statements, lease, now_boot_s=now_boot_s)
 
-    def _listing(self, code: str | None, status: JobSchedulerStatus | None, limit: int) -> Attempt[list[JobRun]]:
+    def _listing(self, code: str | None, status: JobSchedulerStatus | None, limit: int) -> Attempt[list[RunRecord]]:
         if not 1 <= limit <= LIST_LIMIT:
             raise ValueError(f"limit must be 1 to {LIST_LIMIT:,}, not {limit}.")
         if code is not None:
@@ -186,7 +194,7 @@ class ServiceBase(Generic[D, B]):
             self._statements, code=code, status=status and JobSchedulerStatus(status), limit=limit, now_boot_s=boot_s()
         )
 
-    def _lookup(self, run: UUID | str) -> Attempt[JobRun | None]:
+    def _lookup(self, run: UUID | str) -> Attempt[RunRecord | None]:
         if not isinstance(run, UUID):
             storable_text("run", run)
         return operations.lookup(self._statements, run, now_boot_s=boot_s())
@@ -228,15 +236,14 @@ class ServiceBase(Generic[D, B]):
                 self._keeper.disown(owner_token)
             raise
 
-    def _answered(
-        self, owner_token: UUID, attempt: Attempt[JobAcquireResult], result: JobAcquireResult
-    ) -> JobAcquireResult:
+    def _answered(self, owner_token: UUID, attempt: Attempt[A], answer: A) -> A:
         """Remember a win, for leases made by hand from it; free what an earlier try of a loss may still win (C4.6)."""
-        if result.acquired is True and result.hold:
-            self._holds[owner_token] = result.hold
+        won = operations.win_in(answer)
+        if won and won.hold:
+            self._holds[owner_token] = won.hold
         elif attempt.uncertain:
             self._keeper.disown(owner_token)
-        return result
+        return answer
 
     def _guest_call(
         self, lease: JobLease, status: JobSchedulerStatus, data: Mapping[str, Any] | None, connection: object
@@ -313,22 +320,6 @@ class ServiceBase(Generic[D, B]):
         if hold := self._hold_of(lease):
             hold.settling = False
             hold.rejected(reason)
-
-
-def failure_to_record(lease: JobExecutionLease, error: BaseException) -> tuple[str | None, float | None] | None:
-    """Give what to record for a callback that failed, and for how long to try; `None` if the row is not ours."""
-    hold = lease.hold
-    if hold is None or hold.settled is not None:
-        return None
-    reason = hold.look()
-    if reason in (LostReason.TAKEN_OVER, LostReason.ROW_GONE, LostReason.RELEASED):
-        return None
-    return encode_data(describe_error(error)), LOST_FAIL_LIMIT_S if reason else None
-
-
-def needs_success(lease: JobExecutionLease) -> bool:
-    """Say whether SUCCESS is still to be recorded: not if the callback settled the run itself."""
-    return lease.hold is None or lease.hold.settled is None
 
 
 def check_lease(lease: JobLease) -> None:

@@ -77,11 +77,14 @@ RUNS = Shape(
         "runKey": "character varying(1024)",
         "startedAt": "timestamp with time zone",
         "finishedAt": "timestamp with time zone",
+        "scheduledAt": "timestamp with time zone",
+        "outcome": "character varying(16)",
+        "retryAt": "timestamp with time zone",
     },
     defaulted=("id", "createdAt", "modifiedAt", "attempt", "startedAt"),
     identity=("fencingToken",),
     unique=(("id",), ("lockKey",), ("ownerToken",), ("fencingToken",)),
-    indexes=("code_idx", "unfinished_idx"),
+    indexes=("code_idx", "unfinished_idx", "due_idx"),
     triggers={"reclaim_trigger": "takeovers by NestJS nodes are not fenced"},
     fillfactor=50,
     renewed="modifiedAt",
@@ -148,4 +151,44 @@ OUTBOX = Shape(
     slow="relays are slow",
 )
 
-SHAPES = (RUNS, ATTEMPTS, CHECKPOINTS, OUTBOX)
+JOBS = Shape(
+    side="jobs",
+    migration="0004_scheduling.sql",
+    columns={
+        "code": "character varying(64)",
+        "schedule": "text",
+        "timezone": "text",
+        "fingerprint": "text",
+        "policy": "jsonb",
+        "knownSince": "timestamp with time zone",
+        "watermark": "timestamp with time zone",
+        "turn": "bigint",
+        "pausedAt": "timestamp with time zone",
+        "pausedBy": "character varying(256)",
+        "pauseReason": "text",
+        "registeredAt": "timestamp with time zone",
+        "registeredBy": "character varying(256)",
+    },
+    defaulted=("knownSince", "watermark", "turn"),
+    unique=(("code",),),
+    functions={"decided": "character varying, character varying"},
+    fillfactor=50,
+)
+
+NODES = Shape(
+    side="nodes",
+    migration="0004_scheduling.sql",
+    columns={
+        "node": "uuid",
+        "label": "character varying(256)",
+        "startedAt": "timestamp with time zone",
+        "seenAt": "timestamp with time zone",
+        "clockOffsetMs": "bigint",
+        "jobs": "jsonb",
+    },
+    defaulted=("startedAt", "seenAt"),
+    unique=(("node",),),
+    fillfactor=50,
+)
+
+SHAPES = (RUNS, ATTEMPTS, CHECKPOINTS, OUTBOX, JOBS, NODES)

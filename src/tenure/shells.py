@@ -13,22 +13,23 @@ from tenure import operations
 from tenure.clock import boot_s, spread
 from tenure.data import encode_data
 from tenure.drivers import Administrator, AsyncDatabase, AsyncDriver, Driver, SyncDatabase, resolve, resolve_async
+from tenure.endings import EndingOf
 from tenure.errors import JobDatabaseError, JobServiceStateError, OutcomeNotRecordedError
 from tenure.interruption import Finished, Looks, to_its_end
-from tenure.lease import JobAcquireResult, JobExecutionLease, JobLease
-from tenure.operations import Attempt, Settled
+from tenure.lease import JobExecutionLease, JobLease
+from tenure.operations import Answer, Attempt, Settled, win_in
 from tenure.options import JobSchedulerStatus
+from tenure.recording import ending_of, failure_to_record, needs_success
 from tenure.service_base import (
     OTHER_LOOP,
     RELEASED,
     ROLLED_BACK,
     ServiceBase,
-    failure_to_record,
     logger,
-    needs_success,
     rows_async,
 )
 
+A = TypeVar("A", bound=Answer)
 R = TypeVar("R")
 
 Status = JobSchedulerStatus
@@ -86,28 +87,32 @@ class BlockingShell(ServiceBase[Driver, SyncDatabase]):
         end = self._perform(operations.look_after_guest(self._statements, lease, now_boot_s=boot_s()))
         return self._note_guest_end(lease.hold, end)
 
-    def _settle_or_follow_guest(self, lease: JobExecutionLease, value: Any) -> Settled:
+    def _settle_or_follow_guest(self, lease: JobExecutionLease, value: Any, ending: EndingOf | None) -> Settled:
         if lease.hold is None or lease.hold.guest is None:
-            return self._settle(lease, self._settlement(lease, _SUCCESS, None))
+            told, data = ending_of(ending, None, value)
+            return self._settle(lease, self._settlement(lease, _SUCCESS, data, ending=told))
         if self._guest_holds(lease):
             return Settled(_SUCCESS, None)
-        self._settle(lease, self._settlement(lease, _FAIL, encode_data(ROLLED_BACK)))
-        raise OutcomeNotRecordedError(value)
+        undone = OutcomeNotRecordedError(value)
+        told, data = ending_of(ending, undone, None)
+        self._settle(lease, self._settlement(lease, _FAIL, data or encode_data(ROLLED_BACK), ending=told))
+        raise undone
 
-    def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> None:
+    def _record_failure(self, lease: JobExecutionLease, error: BaseException, ending: EndingOf | None) -> None:
         """Record FAIL if the row is ours; whatever happens here, the callback's own exception comes out (C6.3)."""
         try:
             if (found := failure_to_record(lease, error)) is None or self._guest_holds(lease):
                 return
-            self._settle(lease, self._settlement(lease, _FAIL, *found))
+            told, data = ending_of(ending, error, None)
+            self._settle(lease, self._settlement(lease, _FAIL, data or found[0], found[1], told))
         except Exception as problem:  # noqa: BLE001 - it must not mask the callback's own exception
             logger.warning("The failure of run %s could not be recorded; its lease will expire: %s", lease.id, problem)
 
-    def _record_success(self, lease: JobExecutionLease, value: Any) -> None:
+    def _record_success(self, lease: JobExecutionLease, value: Any, ending: EndingOf | None) -> None:
         if not needs_success(lease):
             return
         try:
-            settled = self._settle_or_follow_guest(lease, value)
+            settled = self._settle_or_follow_guest(lease, value, ending)
         except JobDatabaseError as problem:
             raise OutcomeNotRecordedError(value) from problem
         settled.raise_if_refused()
@@ -158,11 +163,10 @@ class LoopShell(ServiceBase[AsyncDriver, AsyncDatabase]):
     async def _uncut(self, attempt: Attempt[R]) -> R:
         return (await to_its_end(self._perform(attempt))).result_unless_interrupted()
 
-    async def _give_back(self, finished: Finished[JobAcquireResult], owner_token: UUID) -> None:
+    async def _give_back(self, finished: Finished[A], owner_token: UUID) -> None:
         """Release what a cancelled acquire won; leave it to the keeper if that cannot be known or done."""
         try:
-            won = finished.result()
-            if won.acquired is True:
+            if won := win_in(finished.result()):
                 await self._settle(won, self._settlement(won, _FAIL, encode_data(RELEASED)))
         except BaseException:  # noqa: BLE001 - the caller's cancellation comes out, nothing else
             self._keeper.disown(owner_token)
@@ -196,15 +200,20 @@ class LoopShell(ServiceBase[AsyncDriver, AsyncDatabase]):
         end = await self._perform(operations.look_after_guest(self._statements, lease, now_boot_s=boot_s()))
         return self._note_guest_end(lease.hold, end)
 
-    async def _settle_or_follow_guest(self, lease: JobExecutionLease, value: Any) -> Settled:
+    async def _settle_or_follow_guest(self, lease: JobExecutionLease, value: Any, ending: EndingOf | None) -> Settled:
         if lease.hold is None or lease.hold.guest is None:
-            return await self._settle(lease, self._settlement(lease, _SUCCESS, None))
+            told, data = ending_of(ending, None, value)
+            return await self._settle(lease, self._settlement(lease, _SUCCESS, data, ending=told))
         if await self._guest_holds(lease):
             return Settled(_SUCCESS, None)
-        await self._settle(lease, self._settlement(lease, _FAIL, encode_data(ROLLED_BACK)))
-        raise OutcomeNotRecordedError(value)
+        undone = OutcomeNotRecordedError(value)
+        told, data = ending_of(ending, undone, None)
+        await self._settle(lease, self._settlement(lease, _FAIL, data or encode_data(ROLLED_BACK), ending=told))
+        raise undone
 
-    async def _record_failure(self, lease: JobExecutionLease, error: BaseException) -> BaseException | None:
+    async def _record_failure(
+        self, lease: JobExecutionLease, error: BaseException, ending: EndingOf | None
+    ) -> BaseException | None:
         """Record FAIL if the row is ours, and give the cancellation that came meanwhile.
 
         Whatever happens here, the callback's own exception comes out (C6.3).
@@ -213,16 +222,18 @@ class LoopShell(ServiceBase[AsyncDriver, AsyncDatabase]):
         try:
             if (found := failure_to_record(lease, error)) is None or await self._guest_holds(lease):
                 return None
-            finished = await to_its_end(self._settle(lease, self._settlement(lease, _FAIL, *found)))
+            told, data = ending_of(ending, error, None)
+            settlement = self._settlement(lease, _FAIL, data or found[0], found[1], told)
+            finished = await to_its_end(self._settle(lease, settlement))
             finished.result()
         except BaseException as problem:  # noqa: BLE001 - it must not mask the callback's own exception
             logger.warning("The failure of run %s could not be recorded; its lease will expire: %s", lease.id, problem)
         return finished.interruption if finished else None
 
-    async def _record_success(self, lease: JobExecutionLease, value: Any) -> None:
+    async def _record_success(self, lease: JobExecutionLease, value: Any, ending: EndingOf | None) -> None:
         if not needs_success(lease):
             return
-        finished = await to_its_end(self._settle_or_follow_guest(lease, value))
+        finished = await to_its_end(self._settle_or_follow_guest(lease, value, ending))
         try:
             settled = finished.result()
         except JobDatabaseError as problem:

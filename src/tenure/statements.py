@@ -14,8 +14,10 @@ from tenure.errors import InvalidJobOptionsError
 
 DEFAULT_SCHEMA = "public"
 DEFAULT_TABLE = "job-scheduler"
-SIDE_TABLES = ("attempts", "checkpoints", "outbox")
+SIDE_TABLES = ("attempts", "checkpoints", "outbox", "jobs", "nodes")
 """What our tables beside the table of runs are called, after its name and an underscore."""
+
+QUERIES = "queries.sql"
 
 _TOKEN = re.compile(r"\$\{(?P<identifier>\w+)\}|(?<!:):(?P<parameter>[a-z_]\w*)")
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
@@ -27,7 +29,7 @@ _TABLE_LIMIT = 40  # the longest name that is made of it adds 22 characters
 _RUN_COLUMNS = (
     'CAST("id" AS text), "lockKey", "code", "runKey", "name", CAST("type" AS text), CAST("status" AS text), "attempt", '
     '"fencingToken", "owner", "leaseMs", CAST("data" AS text), {created}, {started}, {modified}, {finished}, '
-    "CAST({age} AS bigint), "
+    'CAST({age} AS bigint), {scheduled}, "outcome", {retry}, '
     '(SELECT CAST(reached."data" AS text) FROM {checkpoints} AS reached WHERE reached."runId" = run."id"), '
     '(SELECT {saved} FROM {checkpoints} AS reached WHERE reached."runId" = run."id")'
 )
@@ -36,11 +38,10 @@ _ATTEMPT_COLUMNS = (
 )
 
 
-def _microseconds(column: str) -> str:
+def microseconds(column: str, of: str | None = None) -> str:
     """Give an instant as whole microseconds since the epoch: a float's text would depend on the session."""
-    return (
-        f'CAST(CASE WHEN "{column}" IS NOT NULL THEN {_clamped(f"""EXTRACT(EPOCH FROM "{column}")""")} END AS bigint)'
-    )
+    instant = f'"{column}"' if of is None else f'{of}."{column}"'
+    return f"CAST(CASE WHEN {instant} IS NOT NULL THEN {_clamped(f'EXTRACT(EPOCH FROM {instant})')} END AS bigint)"
 
 
 def _clamped(seconds: str) -> str:
@@ -106,30 +107,35 @@ class Table:
             "attempts_trigger",
             "checkpoints_pkey",
             "checkpoints_fkey",
+            "due_idx",
+            "jobs_pkey",
+            "nodes_pkey",
         )
         beside = ("type_enum", "status_enum", *SIDE_TABLES)
-        functions = ("reclaim", "remember", "previous")
+        functions = ("reclaim", "remember", "previous", "decided")
         return {
             **{name: self.beside(name) for name in beside},
             **{f"{name}_function": self.beside(name) for name in functions},
             **{suffix: quote(f"{self.name}_{suffix}") for suffix in own},
             "table": self.quoted,
-            "started_us": _microseconds("startedAt"),
-            "modified_us": _microseconds("modifiedAt"),
-            "finished_us": _microseconds("finishedAt"),
-            "enqueued_us": _microseconds("enqueuedAt"),
-            "dead_us": _microseconds("deadAt"),
+            "started_us": microseconds("startedAt"),
+            "modified_us": microseconds("modifiedAt"),
+            "finished_us": microseconds("finishedAt"),
+            "enqueued_us": microseconds("enqueuedAt"),
+            "dead_us": microseconds("deadAt"),
             "run_columns": _RUN_COLUMNS.format(
-                created=_microseconds("createdAt"),
-                started=_microseconds("startedAt"),
-                modified=_microseconds("modifiedAt"),
-                finished=_microseconds("finishedAt"),
+                created=microseconds("createdAt"),
+                started=microseconds("startedAt"),
+                modified=microseconds("modifiedAt"),
+                finished=microseconds("finishedAt"),
                 checkpoints=self.beside("checkpoints"),
-                saved=_microseconds("savedAt"),
+                saved=microseconds("savedAt"),
+                scheduled=microseconds("scheduledAt"),
+                retry=microseconds("retryAt"),
                 age=_clamped('EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "modifiedAt")'),
             ),
             "attempt_columns": _ATTEMPT_COLUMNS.format(
-                started=_microseconds("startedAt"), ended=_microseconds("endedAt")
+                started=microseconds("startedAt"), ended=microseconds("endedAt")
             ),
         }
 
@@ -159,12 +165,11 @@ class Statements:
         filters = ['"code" = CAST(:code AS varchar)'] if by_code else []
         if status is not None:
             filters.append(f"\"status\" = '{status}'")
-        return compile_query(
-            "list_runs", _bind(_blocks()["list_runs"], {"filters": " AND ".join(filters) or "true"}), self._identifiers
-        )
+        text = _bind(named_blocks(QUERIES)["list_runs"], {"filters": " AND ".join(filters) or "true"})
+        return compile_query("list_runs", text, self._identifiers)
 
     def _query(self, name: str) -> Query:
-        return compile_query(name, _blocks()[name], self._identifiers)
+        return compile_query(name, named_blocks(QUERIES)[name], self._identifiers)
 
 
 class OutboxStatements:
@@ -182,7 +187,7 @@ class OutboxStatements:
         self.prune = self._query("prune")
 
     def _query(self, name: str) -> Query:
-        return compile_query(name, _blocks("outbox.sql")[name], self._identifiers)
+        return compile_query(name, named_blocks("outbox.sql")[name], self._identifiers)
 
 
 def quote(identifier: str) -> str:
@@ -224,7 +229,8 @@ def _bind(text: str, identifiers: dict[str, str]) -> str:
 
 
 @cache
-def _blocks(path: str = "queries.sql") -> dict[str, str]:
+def named_blocks(path: str) -> dict[str, str]:
+    """Give the statements of a file of `sql/`, by name."""
     parts = _NAME.split(read_sql(path))[1:]
     return {name: _COMMENT.sub("", block).strip() for name, block in zip(parts[::2], parts[1::2], strict=True)}
 

@@ -32,7 +32,7 @@ NAMES = {
     "JobExecutionLease",
     "JobLease",
     "JobNotAcquired",
-    "JobRun",
+    "RunRecord",
     "JobSchedulerService",
     "JobSchedulerStatus",
     "JobSchedulerType",

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tenure import JobAcquired, JobAcquireOptions, JobRun, JobSchedulerService, JobSchedulerStatus, JobSchedulerType
+from tenure import JobAcquired, JobAcquireOptions, JobSchedulerService, JobSchedulerStatus, JobSchedulerType, RunRecord
 from tenure.cli.output import run_as_json, when
 from tests.cli.commands import Tenure, finished, owner_token
 from tests.cli.test_run_signals import on_terminal
@@ -282,7 +282,7 @@ def test_an_ascii_terminal_is_no_error(database_url: str, service: JobSchedulerS
     assert (done.code, r"p\xe4iv\xe4" in done.out) == (0, True)
 
 
-def a_run(**changes: object) -> JobRun:
+def a_run(**changes: object) -> RunRecord:
     """Make a run that a NestJS node holds."""
     instant = datetime(2026, 7, 20, 3, 0, 0, 123_456, tzinfo=UTC)
     values: dict[str, object] = {
@@ -304,7 +304,7 @@ def a_run(**changes: object) -> JobRun:
         "finished_at": None,
         "lease_left": None,
     }
-    return JobRun(**{**values, **changes})  # type: ignore[arg-type]
+    return RunRecord(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def test_unknown_facts_of_another_kind_of_node_are_null() -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from rich.console import Console
 
-from tenure import JobRun, JobSchedulerStatus, JobSchedulerType
+from tenure import JobSchedulerStatus, JobSchedulerType, RunRecord
 from tenure.demo.crew import NodeState
 from tenure.demo.plan import Plan
 from tenure.demo.scene import Scene, lines, recent
@@ -24,8 +24,8 @@ def tick(number: int) -> Tick:
     return Tick(number, f"{due:%Y-%m-%dT%H:%M:%S}.000Z", due)
 
 
-def run(number: int, holder: str, status: JobSchedulerStatus, attempt: int = 1) -> JobRun:
-    return JobRun(
+def run(number: int, holder: str, status: JobSchedulerStatus, attempt: int = 1) -> RunRecord:
+    return RunRecord(
         id=uuid4(),
         idempotency_key="v2:x",
         code="orders-of-the-day",

@@ -265,6 +265,7 @@ HALF = {
     "no attempts trigger": [f'DROP TRIGGER "job-scheduler_attempts_trigger" ON {TABLE}'],
     "attempts trigger off": [f'{MINE} DISABLE TRIGGER "job-scheduler_attempts_trigger"'],
     "no function": ['DROP FUNCTION public."job-scheduler_previous"(oid, uuid, uuid)'],
+    "no function of the jobs": ['DROP FUNCTION public."job-scheduler_decided"(varchar, varchar)'],
     "trigger off": [f'{MINE} DISABLE TRIGGER "job-scheduler_reclaim_trigger"'],
     "other function": [
         'CREATE OR REPLACE FUNCTION public."job-scheduler_reclaim"() RETURNS trigger LANGUAGE plpgsql AS '

@@ -407,6 +407,8 @@ def test_every_statement_uses_an_index_on_100_000_rows(
         "owner_tokens": ids,
         "status": "FAIL",
         "data": "{}",
+        "outcome": "failed",
+        "retry_ms": 60_000,
         "limit": values.get("limit", 50),
     }
     with psycopg.connect(big_url, autocommit=True) as connection:

@@ -51,6 +51,7 @@ NAMES = [
     ("ümläut", "ж" * 20),
     ("s" * 63, "t" * 40),
     ("dollar $1 ${table} $reclaim$", "semi; colon -- comment '; DROP"),
+    ("dollar $decided$", "more $decided_$ of it"),
     ("back\\slash", "new\nline\ttab"),
     ("100%", "job-scheduler"),
     ("%s", "%(name)s"),
@@ -692,6 +693,17 @@ DRIFT = [
         'DROP FUNCTION "job-scheduler_previous"(oid, uuid, uuid)',
         'The function "public"."job-scheduler_previous"(oid, uuid, uuid) is missing',
     ),
+    ('DROP TABLE "public"."job-scheduler_jobs" CASCADE', 'The table "public"."job-scheduler_jobs" is missing'),
+    ('DROP TABLE "public"."job-scheduler_nodes"', 'The table "public"."job-scheduler_nodes" is missing'),
+    (
+        'ALTER TABLE "job-scheduler_jobs" ALTER COLUMN "knownSince" TYPE timestamp',
+        'The column "knownSince" of "public"."job-scheduler_jobs" is timestamp without time zone',
+    ),
+    (
+        'DROP FUNCTION "job-scheduler_decided"(varchar, varchar)',
+        'The function "public"."job-scheduler_decided"(character varying, character varying) is missing',
+    ),
+    ('DROP INDEX "job-scheduler_due_idx"', 'The index "job-scheduler_due_idx" is missing'),
     (f'{PARENT} DISABLE TRIGGER "job-scheduler_attempts_trigger"', "The attempts trigger is missing or disabled"),
     ('DROP TABLE "public"."job-scheduler_outbox"', 'The table "public"."job-scheduler_outbox" is missing'),
     (

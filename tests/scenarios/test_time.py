@@ -403,6 +403,8 @@ def test_whatever_an_old_transaction_writes_is_dated_when_it_is_written(
         "owner_tokens": [lease.owner_token],
         "status": "FAIL",
         "data": None,
+        "outcome": "failed",
+        "retry_ms": 60_000,
     }
     query = getattr(STATEMENTS, statement)
     transaction = OldTransaction(old)
@@ -410,6 +412,8 @@ def test_whatever_an_old_transaction_writes_is_dated_when_it_is_written(
     assert transaction.newest_of("modifiedAt") > OLD_S
     if statement in ("settle", "disown"):
         assert transaction.newest_of("finishedAt") > OLD_S
+    if statement == "settle":
+        assert transaction.newest_of("retryAt") > OLD_S + 60
 
 
 def test_a_nestjs_insert_in_an_old_transaction_is_dated_when_it_is_written(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tenure.errors import InvalidJobOptionsError
 from tenure.options import JobSchedulerStatus
+from tenure.scheduling.statements import SchedulingStatements
 from tenure.schema import migrations
 from tenure.statements import (
     SIDE_TABLES,
@@ -25,8 +26,9 @@ from tenure.statements import (
 )
 
 DEFAULT = Statements(Table())
-BLOCKS = re.findall(r"^-- name: (\w+)$", read_sql("queries.sql"), re.MULTILINE)
-SQL = re.sub(r"--.*", "", read_sql("queries.sql"))
+FILES = [read_sql("queries.sql"), read_sql("scheduling.sql")]
+BLOCKS, SCHEDULING_BLOCKS = (re.findall(r"^-- name: (\w+)$", text, re.MULTILINE) for text in FILES)
+SQL = re.sub(r"--.*", "", "\n".join(FILES))
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
 NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=10)
 HOSTILE = [
@@ -49,7 +51,8 @@ def queries(statements: Statements) -> list[Query]:
         for by_code in (False, True)
         for status in (None, *(status.value for status in JobSchedulerStatus))
     ]
-    return [*named, *listings]
+    scheduling = SchedulingStatements(statements.table)
+    return [*named, *listings, *(getattr(scheduling, name) for name in SCHEDULING_BLOCKS)]
 
 
 @pytest.mark.parametrize(
@@ -116,14 +119,15 @@ def test_every_name_that_is_made_of_the_longest_table_fits() -> None:
 
 def test_every_named_block_is_a_statement() -> None:
     """House, "SQL": one named block a statement, and none that nobody sends."""
-    assert {query.name for query in queries(DEFAULT)} == set(BLOCKS)
+    assert {query.name for query in queries(DEFAULT)} == {*BLOCKS, *SCHEDULING_BLOCKS}
     assert len(BLOCKS) == len(set(BLOCKS))
+    assert set(SCHEDULING_BLOCKS) == set(SchedulingStatements.__annotations__)
 
 
 @pytest.mark.parametrize("query", queries(DEFAULT), ids=lambda query: query.name)
 def test_nothing_is_left_to_be_replaced(query: Query) -> None:
     """C9.2: no `:parameter`, no `${identifier}`, no comment; placeholders are numbered from 1 without a gap."""
-    text = QUOTED.sub("", query.text.decode())
+    text = re.sub(r"'[^']*'", "''", QUOTED.sub("", query.text.decode()))
     assert not re.search(r"\$\{|--|:", text)
     assert {int(number) for number in re.findall(r"\$(\d+)", text)} == set(range(1, len(query.parameters) + 1))
     assert len(set(query.parameters)) == len(query.parameters)
@@ -135,7 +139,14 @@ def test_a_name_is_never_read_as_sql_or_as_a_parameter(table: Table) -> None:
     for query, plain in zip(queries(Statements(table)), queries(DEFAULT), strict=True):
         assert query.parameters == plain.parameters
         text = query.text.decode()
-        for suffix in ("_type_enum", "_status_enum", "_previous", *(f"_{name}" for name in SIDE_TABLES), ""):
+        for suffix in (
+            "_type_enum",
+            "_status_enum",
+            "_previous",
+            "_decided",
+            *(f"_{name}" for name in SIDE_TABLES),
+            "",
+        ):
             text = text.replace(
                 f"{quote(table.schema)}.{quote(table.name + suffix)}", f'"public"."job-scheduler{suffix}"'
             )

@@ -56,11 +56,13 @@ _ZONED = re.compile(r"timestamp(\(\d\))? with time zone")
 _ZONELESS = re.compile(r"timestamp(\(\d\))? without time zone")
 _NOT_SUCCESS = re.compile(r"\(status <> 'SUCCESS'::.+\)", re.DOTALL)
 _FUNCTION = re.compile(
-    r"CREATE FUNCTION \$\{(?P<name>\w+)_function\}.*?\$(?P=name)\$(?P<body>.*?)\$(?P=name)\$;", re.DOTALL
+    r"CREATE (?P<again>OR REPLACE )?FUNCTION \$\{(?P<name>\w+)_function\}.*?\$(?P=name)\$(?P<body>.*?)\$(?P=name)\$;",
+    re.DOTALL,
 )
 _TRIGGER = re.compile(
     r"CREATE TRIGGER \$\{(?P<name>\w+)_trigger\}.*?EXECUTE FUNCTION \$\{(?P<function>\w+)_function\}\(\);", re.DOTALL
 )
+_ATOMIC = re.compile(r"CREATE FUNCTION \$\{(?P<name>\w+)_function\}[^\n]*\nBEGIN ATOMIC\n.*?\nEND;", re.DOTALL)
 _GRANT = re.compile(r"GRANT EXECUTE ON FUNCTION .*?;", re.DOTALL)
 
 
@@ -347,26 +349,43 @@ def _serves(index: Index, columns: tuple[str, ...], *, partial: bool) -> bool:
 def _programs(found: Found, table: Table) -> Iterator[Step]:
     """Make functions and triggers anew where one is missing, off or another's; what is to be applied brings its own."""
     purposes = {FIRST_MIGRATION: "Fence and count takeovers by NestJS nodes."}
-    for migration in migrations():
-        if migration != FIRST_MIGRATION and migration not in found.made:
-            continue
-        template = read_sql(f"migrations/{migration}")
-        functions, triggers = list(_FUNCTION.finditer(template)), list(_TRIGGER.finditer(template))
-        firing = {(trigger.name, trigger.function) for trigger in found.triggers if trigger.mode in ("O", "A")}
-        if all(found.bodies.get(f"{table.name}_{each['name']}") == each["body"] for each in functions) and all(
-            (f"{table.name}_{each['name']}_trigger", f"{table.name}_{each['function']}") in firing for each in triggers
-        ):
+    texts = {
+        name: read_sql(f"migrations/{name}") for name in migrations() if name == FIRST_MIGRATION or name in found.made
+    }
+    newest = {each["name"]: each for text in texts.values() for each in _FUNCTION.finditer(text)}
+    for migration, text in texts.items():
+        functions = [newest[each["name"]] for each in _FUNCTION.finditer(text) if not each["again"]]
+        atomic, triggers = list(_ATOMIC.finditer(text)), list(_TRIGGER.finditer(text))
+        if _are_there(found, table, functions, atomic, triggers):
             continue
         dropped = [
             f"DROP TRIGGER IF EXISTS {quote(table.name + '_' + each['name'] + '_trigger')} ON {table.quoted};"
             for each in triggers
         ]
-        made = [each[0].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1) for each in functions]
-        made += [each[0] for each in (*triggers, *_GRANT.finditer(template))]
+        made = [re.sub(r"\ACREATE FUNCTION", "CREATE OR REPLACE FUNCTION", each[0]) for each in (*functions, *atomic)]
+        made += [each[0] for each in (*triggers, *_GRANT.finditer(text))]
         yield Step(
             purposes.get(migration, f"Make the functions and triggers of {migration} anew."),
             "\n".join([*dropped, Template("\n\n".join(made)).safe_substitute(table.identifiers())]),
         )
+
+
+def _are_there(
+    found: Found,
+    table: Table,
+    functions: list[re.Match[str]],
+    atomic: list[re.Match[str]],
+    triggers: list[re.Match[str]],
+) -> bool:
+    firing = {(trigger.name, trigger.function) for trigger in found.triggers if trigger.mode in ("O", "A")}
+    return (
+        all(found.bodies.get(f"{table.name}_{each['name']}") == each["body"] for each in functions)
+        # its body is no text any more once it is made
+        and all(f"{table.name}_{each['name']}" in found.bodies for each in atomic)
+        and all(
+            (f"{table.name}_{each['name']}_trigger", f"{table.name}_{each['function']}") in firing for each in triggers
+        )
+    )
 
 
 def _records(found: Found, table: Table) -> Iterator[Step]:

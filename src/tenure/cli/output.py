@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tenure import JobAttempt, JobRun
+from tenure import JobAttempt, RunRecord
 from tenure.cli.errors import OutputError, plain
 from tenure.durations import format_duration
 
@@ -31,7 +31,7 @@ def emit_json(value: Any) -> None:
     emit(json.dumps(value, indent=2))
 
 
-def emit_runs(runs: Sequence[JobRun], now: datetime) -> None:
+def emit_runs(runs: Sequence[RunRecord], now: datetime) -> None:
     """Write one line a run; the column for progress is there if a run has any."""
     rows = [COLUMNS, *(_cells(run, now) for run in runs)]
     if not any(run.progress for run in runs):
@@ -43,14 +43,14 @@ def emit_runs(runs: Sequence[JobRun], now: datetime) -> None:
         emit("\n".join(_aligned(rows)))
 
 
-def emit_run(run: JobRun, attempts: Sequence[JobAttempt], now: datetime) -> None:
+def emit_run(run: RunRecord, attempts: Sequence[JobAttempt], now: datetime) -> None:
     """Write one line a field, then the data, the checkpoint, and one line each former attempt."""
     fields = [*_fields(run, now), *((f"attempt {each.attempt}", _former(each, now)) for each in attempts)]
     width = max(len(name) for name, _ in fields)
     emit("\n".join(f"{name:<{width}}  {plain(value)}" for name, value in fields))
 
 
-def run_as_json(run: JobRun) -> dict[str, Any]:
+def run_as_json(run: RunRecord) -> dict[str, Any]:
     """Give a run under stable snake_case keys, instants in ISO 8601 UTC."""
     return {
         "id": str(run.id),
@@ -105,7 +105,7 @@ def _iso(instant: datetime | None) -> str | None:
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _cells(run: JobRun, now: datetime) -> tuple[str, ...]:
+def _cells(run: RunRecord, now: datetime) -> tuple[str, ...]:
     cells = (
         run.status.value,
         run.code,
@@ -120,7 +120,7 @@ def _cells(run: JobRun, now: datetime) -> tuple[str, ...]:
     return tuple(plain(cell) for cell in cells)
 
 
-def _then(run: JobRun) -> str:
+def _then(run: RunRecord) -> str:
     """Say how much of the lease is left, or how long the last attempt took."""
     if run.lease_left is not None:
         return _lease_left(run.lease_left)
@@ -129,7 +129,7 @@ def _then(run: JobRun) -> str:
     return f"ended after {format_duration(run.finished_at - run.started_at)}"
 
 
-def _progress(run: JobRun) -> str:
+def _progress(run: RunRecord) -> str:
     """Say how much is done; 100 % is said only of all."""
     if run.progress is None:
         return NOTHING
@@ -155,7 +155,7 @@ def _lease_left(left: timedelta) -> str:
     return f"expired {shown} ago" if left < timedelta(0) else f"{shown} left"
 
 
-def _fields(run: JobRun, now: datetime) -> list[tuple[str, str]]:
+def _fields(run: RunRecord, now: datetime) -> list[tuple[str, str]]:
     length = NOTHING if run.lease_ms is None else format_duration(timedelta(milliseconds=run.lease_ms))
     left = [] if run.lease_left is None else [("lease left", _lease_left(run.lease_left))]
     return [
@@ -180,7 +180,7 @@ def _fields(run: JobRun, now: datetime) -> list[tuple[str, str]]:
     ]
 
 
-def _checkpoint(run: JobRun, now: datetime) -> list[tuple[str, str]]:
+def _checkpoint(run: RunRecord, now: datetime) -> list[tuple[str, str]]:
     if run.checkpoint is None:
         return []
     progress = [("progress", _progress(run))] if run.progress else []

@@ -212,4 +212,6 @@ def why_not(answer: JobNotAcquired, now: datetime) -> str:
             f"is held by {holder} since {when(answer.since, now)}, attempt {answer.attempt}; "
             f"unless renewed, its lease expires at {when(answer.expires_at, now)}"
         )
+    if answer.reason is NotAcquiredReason.REMOVED:
+        return "was decided before: its row was removed, or the job was not known then"
     return "is just being taken by another node"

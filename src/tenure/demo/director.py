@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tenure import JobRun, JobSchedulerService, JobSchedulerStatus
+from tenure import JobSchedulerService, JobSchedulerStatus, RunRecord
 from tenure.demo.crew import Crew, Member, NodeState
 from tenure.demo.plan import Plan
 from tenure.demo.scene import Scene
@@ -50,7 +50,7 @@ class Director:
         self._ticks: list[Tick] = []
         self._events: list[Event] = []
         self._seen: set[int] = set()
-        self._runs: dict[str, JobRun] = {}
+        self._runs: dict[str, RunRecord] = {}
         self._struck: dict[EventKind, Effect] = {}
         self._is_woken = False
 
@@ -163,5 +163,5 @@ class Director:
         )
 
 
-def _is_held(run: JobRun, effect: Effect) -> bool:
+def _is_held(run: RunRecord, effect: Effect) -> bool:
     return run.status is JobSchedulerStatus.RUNNING and run.fencing_token == effect.fencing_token

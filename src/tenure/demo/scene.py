@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from tenure import JobRun, JobSchedulerStatus
+from tenure import JobSchedulerStatus, RunRecord
 from tenure.demo.crew import NodeState
 from tenure.demo.tables import Event, EventKind, Tick
 
@@ -18,7 +18,7 @@ class Scene:
 
     nodes: Mapping[str, NodeState]
     ticks: Sequence[Tick]
-    runs: Mapping[str, JobRun]
+    runs: Mapping[str, RunRecord]
     events: Sequence[Event]
     news: Sequence[Event]
     """The events that the scene before did not have."""
@@ -96,7 +96,7 @@ def _line(tick: Tick, scene: Scene) -> Line:
     return Line(str(tick.number), due, str(run.attempt), run.holder or "", left, _outcome(run, scene))
 
 
-def _outcome(run: JobRun, scene: Scene) -> str:
+def _outcome(run: RunRecord, scene: Scene) -> str:
     state = scene.nodes.get(run.holder or "")
     if run.status is JobSchedulerStatus.SUCCESS:
         return "loaded" if run.attempt == 1 else "loaded after a takeover"
@@ -107,7 +107,7 @@ def _outcome(run: JobRun, scene: Scene) -> str:
     return f"loading {_step(run, scene)}".rstrip()
 
 
-def _step(run: JobRun, scene: Scene) -> str:
+def _step(run: RunRecord, scene: Scene) -> str:
     steps = (
         event.detail
         for event in reversed(scene.events)

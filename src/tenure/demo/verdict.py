@@ -9,7 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from tenure import JobRun, JobSchedulerService, JobSchedulerStatus
+from tenure import JobSchedulerService, JobSchedulerStatus, RunRecord
 from tenure.demo.tables import CODE, Event, EventKind, Tables, Tick
 
 _FAULTS = (EventKind.KILLED, EventKind.STOPPED)
@@ -39,7 +39,7 @@ class Evidence:
     """Hold all that the verdict stands on."""
 
     ticks: Sequence[Tick]
-    runs: Mapping[str, JobRun]
+    runs: Mapping[str, RunRecord]
     loads: Sequence[Load]
     counted: Mapping[str, Counted]
     events: Sequence[Event]
@@ -171,7 +171,7 @@ def _judge_tick(tick: Tick, evidence: Evidence) -> TickVerdict:
     )
 
 
-def _outcome(run: JobRun | None, loads: Sequence[Load], counted: Counted) -> Outcome:
+def _outcome(run: RunRecord | None, loads: Sequence[Load], counted: Counted) -> Outcome:
     if len(loads) > 1 or counted.rows > counted.distinct:
         return Outcome.DOUBLED
     if not loads or run is None or run.status is not JobSchedulerStatus.SUCCESS:

@@ -1,4 +1,4 @@
-"""When jobs are due: schedules as values (C10.1 to C10.3)."""
+"""Ticks that run once, and that somebody finishes (C10)."""
 
 from tenure.scheduling.cron import Cron
 from tenure.scheduling.every import Every

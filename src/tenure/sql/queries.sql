@@ -9,11 +9,17 @@ WITH seen AS MATERIALIZED (
     "finishedAt",
     COALESCE("leaseMs", CAST(:lease_ms AS bigint)) AS "leaseMs"
   FROM ${table} WHERE "lockKey" = CAST(:lock_key AS varchar)
+), barred AS MATERIALIZED (
+  -- No row: then the tick may have been decided before, and its row removed. Row and watermark are read in one snapshot,
+  -- and who removes the row moves the watermark with it, so one of the two is seen.
+  SELECT WHERE NOT EXISTS (SELECT FROM seen)
+    AND CAST(:run_key AS varchar) ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}Z$'
+    AND ${decided_function}(CAST(:code AS varchar), CAST(:run_key AS varchar))
 ), fresh AS (
   INSERT INTO ${table} ("lockKey", "code", "name", "type", "status", "ownerToken", "leaseMs", "owner", "runKey")
   SELECT CAST(:lock_key AS varchar), CAST(:code AS varchar), CAST(:name AS varchar), CAST(:type AS ${type_enum}),
     'RUNNING', CAST(:owner_token AS uuid), CAST(:lease_ms AS bigint), CAST(:owner AS varchar), CAST(:run_key AS varchar)
-  WHERE NOT EXISTS (SELECT FROM seen)
+  WHERE NOT EXISTS (SELECT FROM seen) AND NOT EXISTS (SELECT FROM barred)
   ON CONFLICT ("lockKey") DO NOTHING
   RETURNING "id", "fencingToken", "attempt"
 ), free AS (
@@ -31,7 +37,7 @@ WITH seen AS MATERIALIZED (
   UPDATE ${table} AS run SET "status" = 'RUNNING', "ownerToken" = CAST(:owner_token AS uuid), "fencingToken" = DEFAULT,
     "attempt" = run."attempt" + 1, "leaseMs" = CAST(:lease_ms AS bigint), "owner" = CAST(:owner AS varchar),
     "runKey" = CAST(:run_key AS varchar), "modifiedAt" = clock_timestamp(), "startedAt" = clock_timestamp(),
-    "finishedAt" = NULL
+    "finishedAt" = NULL, "outcome" = NULL, "retryAt" = NULL
   FROM free WHERE run."id" = free."id"
   RETURNING run.tableoid AS "runs", run."id", run."fencingToken", run."attempt"
 )
@@ -51,6 +57,8 @@ SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) AND "status" = 'RUNNI
   CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) AND "status" = 'RUNNING'
     THEN ${previous_function}("runs", "id", CAST(:owner_token AS uuid)) END
 FROM seen WHERE NOT EXISTS (SELECT FROM fresh) AND NOT EXISTS (SELECT FROM taken)
+UNION ALL
+SELECT 'removed', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM barred
 
 -- name: heartbeat
 -- Renew one lease by hand. Touches no indexed column.
@@ -86,7 +94,8 @@ WHERE asked."id" NOT IN (SELECT "id" FROM renewed)
 -- Record how a run ended, for its current owner only; else say whose it is now.
 WITH settled AS (
   UPDATE ${table} SET "status" = CAST(:status AS ${status_enum}), "data" = CAST(:data AS jsonb),
-    "modifiedAt" = clock_timestamp(), "finishedAt" = clock_timestamp()
+    "modifiedAt" = clock_timestamp(), "finishedAt" = clock_timestamp(), "outcome" = CAST(:outcome AS varchar),
+    "retryAt" = clock_timestamp() + make_interval(secs => CAST(:retry_ms AS bigint) / 1000.0)
   WHERE "id" = CAST(:id AS uuid) AND "ownerToken" = CAST(:owner_token AS uuid) AND "status" = 'RUNNING'
   RETURNING "id"
 )
