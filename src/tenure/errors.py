@@ -10,6 +10,7 @@
     ├── InvalidJobDataError                  (also a ValueError) what cannot be stored
     ├── LostJobLeaseError                    the lease is somebody else's, or nobody's
     ├── OutcomeNotRecordedError              the callback succeeded, the row does not say so
+    ├── JobTimeoutError                      (also a TimeoutError) the callback took longer than its job allows
     ├── WaitTimeoutError                     the run did not end in the time given
     ├── JobDatabaseError                     unreachable, read-only, schema, grants
     ├── JobServiceStateError                 closed, another event loop, another process
@@ -84,6 +85,13 @@ class OutcomeNotRecordedError(TenureError):
             "the run may be executed again once its lease has expired, so its effects must bear that."
         )
         self.result = result
+
+
+class JobTimeoutError(TenureError, TimeoutError):
+    """Say that a callback took longer than its job allows; its run is tried again by the job's rules (C10.5)."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"The job took longer than its timeout of {timeout_s:g} s. Give it more, or less to do.")
 
 
 class WaitTimeoutError(TenureError):

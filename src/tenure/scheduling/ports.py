@@ -1,0 +1,181 @@
+"""How a node reaches a service of either kind: one loop over the async one, or over the blocking one and threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from tenure.clock import boot_s
+from tenure.endings import EndingOf
+from tenure.errors import JobTimeoutError, TenureError
+from tenure.interruption import to_its_end
+from tenure.lease import JobAcquired, JobExecutionLease
+from tenure.operations import Attempt
+from tenure.options import JobAcquireOptions
+from tenure.scheduling.run import AsyncJobRun, JobRun, Occasion
+from tenure.scheduling.values import Claimed
+from tenure.service import AsyncJobSchedulerService, JobSchedulerService
+from tenure.statements import Table
+
+R = TypeVar("R")
+ClaimFor = Callable[[UUID, str], Attempt[Claimed]]
+
+
+@dataclass(slots=True, eq=False)
+class Assignment:
+    """Hold one run of a callback on this node, from its claim to its end."""
+
+    occasion: Occasion
+    callback: Callable[..., Any]
+    timeout_s: float | None
+    ending: EndingOf
+    run: JobRun | None = field(default=None)
+    lease: JobExecutionLease | None = field(default=None)
+
+    def begin(self, lease: JobExecutionLease, kind: type[JobRun], complete: Callable[..., Any]) -> JobRun:
+        """Make what the callback is given."""
+        self.lease = lease
+        self.run = kind(self.occasion, lease, complete, boot_s, self.timeout_s)
+        return self.run
+
+
+class Port(Protocol):
+    """Reach a service from the node's loop."""
+
+    @property
+    def table(self) -> Table: ...
+    async def perform(self, attempt: Attempt[R]) -> R: ...
+    async def win(self, claim_for: ClaimFor) -> Claimed: ...
+    async def run(self, won: JobAcquired, assignment: Assignment) -> Any: ...
+    async def run_initial(self, options: JobAcquireOptions, assignment: Assignment, wait: timedelta) -> Any: ...
+    async def release(self, assignment: Assignment, task: asyncio.Task[Any]) -> None:
+        """Free the run of a callback that has not ended in time."""
+        ...
+
+
+class LoopPort:
+    """Reach an async service on its own loop."""
+
+    def __init__(self, service: AsyncJobSchedulerService) -> None:
+        self._service = service
+
+    @property
+    def table(self) -> Table:
+        """Give the table of runs."""
+        return self._service.table
+
+    async def perform(self, attempt: Attempt[R]) -> R:
+        """Bring an operation to its end."""
+        return await self._service.perform(attempt)
+
+    async def win(self, claim_for: ClaimFor) -> Claimed:
+        """Claim; a cancelled claim gives back what it won."""
+        return await self._service.win(claim_for)
+
+    async def run(self, won: JobAcquired, assignment: Assignment) -> Any:
+        """Run the callback in this task."""
+        return await self._service.run_acquired(won, self._call(assignment), ending=assignment.ending)
+
+    async def run_initial(self, options: JobAcquireOptions, assignment: Assignment, wait: timedelta) -> Any:
+        """Run an INITIAL job here, or wait until another node has."""
+        return await self._service.run_exclusive(options, self._call(assignment), wait=wait)
+
+    async def release(self, assignment: Assignment, task: asyncio.Task[Any]) -> None:  # noqa: ARG002 - as the other
+        """Cancel the callback: its run is recorded as released once it has unwound (C6.6)."""
+        task.cancel()
+
+    def _call(self, assignment: Assignment) -> Callable[[JobExecutionLease], Any]:
+        async def call(lease: JobExecutionLease) -> Any:
+            run = assignment.begin(lease, AsyncJobRun, self._service.complete)
+            limit = asyncio.timeout(assignment.timeout_s)
+            try:
+                async with limit:
+                    return await assignment.callback(run)
+            except TimeoutError as error:
+                if limit.expired() and assignment.timeout_s is not None:
+                    raise JobTimeoutError(assignment.timeout_s) from error
+                raise
+
+        return call
+
+
+class ThreadPort:
+    """Reach a blocking service from a loop of the scheduler's own; each callback has a thread."""
+
+    def __init__(self, service: JobSchedulerService) -> None:
+        self._service = service
+
+    @property
+    def table(self) -> Table:
+        """Give the table of runs."""
+        return self._service.table
+
+    async def perform(self, attempt: Attempt[R]) -> R:
+        """Bring an operation to its end."""
+        finished = await to_its_end(asyncio.to_thread(self._service.perform, attempt))
+        return finished.result_unless_interrupted()
+
+    async def win(self, claim_for: ClaimFor) -> Claimed:
+        """Claim; a cancelled claim gives back what it won."""
+        finished = await to_its_end(asyncio.to_thread(self._service.win, claim_for))
+        if finished.interruption:
+            with suppress(TenureError):
+                if (won := finished.result().won) is not None:
+                    await to_its_end(asyncio.to_thread(self._service.release, won))
+            raise finished.interruption
+        return finished.result()
+
+    async def run(self, won: JobAcquired, assignment: Assignment) -> Any:
+        """Run the callback in a thread; cancelling leaves it there."""
+        return await _in_thread(
+            lambda: self._service.run_acquired(won, self._call(assignment), ending=assignment.ending)
+        )
+
+    async def run_initial(self, options: JobAcquireOptions, assignment: Assignment, wait: timedelta) -> Any:
+        """Run an INITIAL job here, or wait until another node has."""
+        return await _in_thread(lambda: self._service.run_exclusive(options, self._call(assignment), wait=wait))
+
+    async def release(self, assignment: Assignment, task: asyncio.Task[Any]) -> None:
+        """Free the run; the thread goes on, but its lease is lost and settles nothing any more."""
+        if assignment.lease is not None:
+            await asyncio.to_thread(self._service.release, assignment.lease)
+        task.cancel()
+
+    def _call(self, assignment: Assignment) -> Callable[[JobExecutionLease], Any]:
+        return lambda lease: assignment.callback(assignment.begin(lease, JobRun, self._service.complete))
+
+
+async def _in_thread(call: Callable[[], R]) -> R:
+    """Run a callback in a daemon thread of its own, which keeps neither others waiting nor the process alive."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[R] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(value: R | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)  # type: ignore[arg-type] # what the call has returned
+        else:
+            # neither may leave a thread for the loop: a future refuses the one, the others would end the loop
+            kept = isinstance(error, StopIteration | KeyboardInterrupt | SystemExit)
+            future.set_exception(RuntimeError(f"The callback raised {type(error).__name__}.") if kept else error)
+
+    def work() -> None:
+        told: tuple[R | None, BaseException | None]
+        try:
+            told = (context.run(call), None)
+        except BaseException as error:  # noqa: BLE001 - it is handed to the loop
+            told = (None, error)
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell, *told)
+
+    threading.Thread(target=work, name="tenure-job", daemon=True).start()
+    return await future

@@ -1,0 +1,138 @@
+"""What a job's callback is given: which tick it runs for, and its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from tenure.attempts import PreviousAttempt
+from tenure.errors import JobTimeoutError
+from tenure.lease import JobExecutionLease, LostReason
+
+MANUAL: Final = "manual:"
+"""How the run keys of runs begin that somebody asked for by hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """Say what a run is for."""
+
+    code: str
+    run_key: str | None
+    scheduled_at: datetime | None
+    """The tick; `None` for an INITIAL job."""
+    is_catch_up: bool = False
+
+    @property
+    def is_manual(self) -> bool:
+        """Say whether somebody asked for the run by hand."""
+        return bool(self.run_key and self.run_key.startswith(MANUAL))
+
+
+class JobRun:
+    """Give a callback its run. `AsyncJobRun` is the same for a coroutine function."""
+
+    def __init__(
+        self,
+        occasion: Occasion,
+        lease: JobExecutionLease,
+        complete: Callable[..., Any],
+        clock: Callable[[], float],
+        timeout_s: float | None,
+    ) -> None:
+        self._occasion = occasion
+        self._lease = lease
+        self._complete = complete
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._until_s = None if timeout_s is None else clock() + timeout_s
+        self.stopping = False
+        """Whether the node shuts down: end soon, or be released when the time of grace is over."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.code!r} at {self.scheduled_at}, attempt {self.attempt}>"
+
+    @property
+    def code(self) -> str:
+        """Give the job's code."""
+        return self._occasion.code
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """Give the tick, in UTC; `None` for an INITIAL job."""
+        return self._occasion.scheduled_at
+
+    @property
+    def is_catch_up(self) -> bool:
+        """Say whether the tick was missed at its time: a minute late, or not the newest one."""
+        return self._occasion.is_catch_up
+
+    @property
+    def is_manual(self) -> bool:
+        """Say whether somebody asked for this run by hand."""
+        return self._occasion.is_manual
+
+    @property
+    def attempt(self) -> int:
+        """Give 1 for the first attempt at this tick, 2 for the second, and so on."""
+        return self._lease.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """Give the key that every attempt at this tick shares, on every node."""
+        return self._lease.idempotency_key
+
+    @property
+    def fencing_token(self) -> int:
+        """Give a number that only grows: a store that refuses smaller ones refuses former owners."""
+        return self._lease.fencing_token
+
+    @property
+    def previous(self) -> PreviousAttempt | None:
+        """Say how the attempt before this one ended, and its checkpoint; `None` for the first (C7.6)."""
+        return self._lease.previous
+
+    @property
+    def lost(self) -> LostReason | None:
+        """Say why the lease is lost, or `None` while it may be trusted (C5.5)."""
+        return self._lease.lost
+
+    def check(self) -> None:
+        """Go on, or raise: call it before each step that must not happen twice.
+
+        Raises `LostJobLeaseError` once the lease is lost, and `JobTimeoutError` once the job's time is up.
+        """
+        self._lease.check()
+        if self._until_s is not None and self._timeout_s is not None and self._clock() >= self._until_s:
+            raise JobTimeoutError(self._timeout_s)
+
+    def guard(self, connection: Any) -> Any:
+        """Keep the run ours until the caller's transaction ends; as `lease.guard` (C7.3)."""
+        return self._lease.guard(connection)
+
+    def checkpoint(self, data: Mapping[str, Any], *, connection: Any = None) -> Any:
+        """Store how far the callback came; as `lease.checkpoint` (C7.6)."""
+        return self._lease.checkpoint(data, connection=connection)
+
+    def complete(self, connection: Any, data: Mapping[str, Any] | None = None) -> Any:
+        """Record SUCCESS in the caller's open transaction, together with its rows (C7.2).
+
+        Raises `LostJobLeaseError` if the run is not ours any more.
+        """
+        return self._complete(self._lease, data, connection=connection)
+
+
+class AsyncJobRun(JobRun):
+    """Give a coroutine function its run; `guard` over an async connection gives an awaitable."""
+
+    def checkpoint(self, data: Mapping[str, Any], *, connection: Any = None) -> Coroutine[Any, Any, None]:
+        """Store how far the callback came; as `lease.checkpoint` (C7.6)."""
+        saved: Coroutine[Any, Any, None] = self._lease.checkpoint(data, connection=connection)
+        return saved
+
+    def complete(self, connection: Any, data: Mapping[str, Any] | None = None) -> Awaitable[bool]:
+        """Record SUCCESS in the caller's open transaction; as `JobRun.complete` (C7.2)."""
+        done: Awaitable[bool] = self._complete(self._lease, data, connection=connection)
+        return done

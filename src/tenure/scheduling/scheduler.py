@@ -1,0 +1,293 @@
+"""The two schedulers, on a loop and blocking: jobs are registered here, a `Node` runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Generic, Self, TypeVar
+
+from tenure.endings import Ending
+from tenure.errors import InvalidJobOptionsError, JobServiceStateError
+from tenure.options import JobAcquireOptions, JobSchedulerType
+from tenure.scheduling.events import Listener
+from tenure.scheduling.jobs import Job
+from tenure.scheduling.node import Node
+from tenure.scheduling.ports import Assignment, LoopPort, Port, ThreadPort
+from tenure.scheduling.retention import Retention, prune_job
+from tenure.scheduling.run import AsyncJobRun, JobRun, Occasion
+from tenure.scheduling.schedule import Schedule
+from tenure.scheduling.statements import SchedulingStatements
+from tenure.service import AsyncJobSchedulerService, JobSchedulerService
+
+C = TypeVar("C", bound=Callable[..., Any])
+V = TypeVar("V", AsyncJobSchedulerService, JobSchedulerService)
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+KEEP: Final = Retention()
+
+
+@dataclass(frozen=True, slots=True)
+class _Initial:
+    options: JobAcquireOptions
+    callback: Callable[..., Any]
+
+
+class _Scheduler(Generic[V]):
+    """Hold what both schedulers know before they start: the service, the jobs and the settings."""
+
+    _kind: str
+    _on_loop: bool
+
+    def __init__(
+        self,
+        jobs: V,
+        *,
+        poll: timedelta = timedelta(seconds=5),
+        max_concurrent_runs: int = 100,
+        drain: timedelta = timedelta(seconds=30),
+        initial_wait: timedelta = timedelta(hours=1),
+        retention: Retention | None = KEEP,
+    ) -> None:
+        if not timedelta(milliseconds=50) <= poll <= timedelta(hours=1):
+            raise InvalidJobOptionsError(f"poll must be 50 milliseconds to 1 hour; {poll} was given.")
+        if not isinstance(max_concurrent_runs, int) or max_concurrent_runs < 1:
+            raise InvalidJobOptionsError("max_concurrent_runs must be an int of at least 1.")
+        if drain < timedelta(0):
+            raise InvalidJobOptionsError(f"drain must not be negative; {drain} was given.")
+        self._service: V = jobs
+        self._poll_s = poll.total_seconds()
+        self._max_concurrent_runs = max_concurrent_runs
+        self._drain_s = drain.total_seconds()
+        self._initial_wait = initial_wait
+        self._jobs: dict[str, Job] = {}
+        self._initials: dict[str, _Initial] = {}
+        self._listeners: list[Listener] = []
+        self._node: Node | None = None
+        if retention is not None:
+            batches = retention.batches
+            self.add(prune_job(self._pruning(lambda: batches(SchedulingStatements(jobs.table)))))
+
+    def __repr__(self) -> str:
+        state = "not started" if self._node is None else "started"
+        return f"<{type(self).__name__} of {len(self._jobs)} jobs, {state}>"
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Give the jobs that are registered, ours for removing old runs included."""
+        return tuple(self._jobs.values())
+
+    def add(self, job: Job) -> None:
+        """Register a job, before the start. A code may be registered once."""
+        self._check_not_started()
+        self._check_callback(job.callback)
+        if job.code in self._jobs:
+            raise InvalidJobOptionsError(f"The job {job.code!r} is registered already. Give each job its own code.")
+        self._jobs[job.code] = job
+
+    def job(self, code: str, *, schedule: Schedule, **rules: Any) -> Callable[[C], C]:
+        """Register the decorated function for a schedule; `rules` are those of `Job`, and it is given a run.
+
+        A mapping that it returns is kept as the run's data. Raises `InvalidJobOptionsError`.
+        """
+
+        def register(callback: C) -> C:
+            self.add(Job(code=code, schedule=schedule, callback=callback, **rules))
+            return callback
+
+        return register
+
+    def initial(self, code: str, *, lease: timedelta = timedelta(minutes=15)) -> Callable[[C], C]:
+        """Register the decorated function to run once for ever, before all else; other nodes wait for it (C8.2)."""
+
+        def register(callback: C) -> C:
+            self._check_not_started()
+            self._check_callback(callback)
+            options = JobAcquireOptions(
+                code=code, type=JobSchedulerType.INITIAL, lease_ms=lease // timedelta(milliseconds=1)
+            )
+            if options.code in self._initials:
+                raise InvalidJobOptionsError(f"The INITIAL job {code!r} is registered already.")
+            self._initials[options.code] = _Initial(options, callback)
+            return callback
+
+        return register
+
+    def listen(self, listener: Listener) -> None:
+        """Be told what happens here (`tenure.scheduling.events`); a listener that fails is logged, and harms nobody."""
+        self._check_not_started()
+        self._listeners.append(listener)
+
+    def healthy(self) -> bool:
+        """Say whether this node is started and its loops turn."""
+        return self._node is not None and self._node.healthy()
+
+    def _pruning(self, batches: Callable[[], Any]) -> Callable[..., Any]:
+        raise NotImplementedError
+
+    def _check_callback(self, callback: Callable[..., Any]) -> None:
+        if inspect.iscoroutinefunction(callback) is not self._on_loop:
+            wanted, other = (
+                ("a coroutine function", "Scheduler") if self._on_loop else ("a plain function", "AsyncScheduler")
+            )
+            raise TypeError(f"{type(self).__name__} runs {wanted}; use {other} for the other kind.")
+
+    def _check_not_started(self) -> None:
+        if self._node is not None:
+            raise JobServiceStateError("The scheduler has started. Register jobs and listeners before.")
+
+    async def _start(self, port: Port) -> None:
+        self._check_not_started()
+        node = Node(
+            port,
+            self._jobs.values(),
+            poll_s=self._poll_s,
+            max_concurrent_runs=self._max_concurrent_runs,
+            listeners=self._listeners,
+        )
+        for initial in self._initials.values():
+            occasion = Occasion(code=initial.options.code, run_key=None, scheduled_at=None)
+            assignment = Assignment(occasion, initial.callback, None, _no_ending)
+            await port.run_initial(initial.options, assignment, self._initial_wait)
+        await node.start()
+        self._node = node
+
+
+class AsyncScheduler(_Scheduler[AsyncJobSchedulerService]):
+    """Run jobs at their ticks, on one node each, from the running loop (C10).
+
+    Register coroutine functions with `job` and `initial`, then `await scheduler.run()`, or `async with scheduler:`
+    beside a server of your own: its body begins when all INITIAL jobs are done. Every node runs the same code; none
+    leads. The service is not closed here.
+
+    `poll` is how often what others left is looked for, `drain` how long callbacks may go on after a stop.
+    """
+
+    _on_loop = True
+
+    async def __aenter__(self) -> Self:
+        await self._start(LoopPort(self._service))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Claim nothing more at once, let callbacks end for `drain`, release what is left (C10.8)."""
+        if self._node is not None:
+            await self._node.stop(self._drain_s)
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT, or until this is cancelled; then stop. A second signal forces (C10.8)."""
+        stopped = asyncio.Event()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def told() -> None:
+            if stopped.is_set() and task:
+                task.cancel()
+            stopped.set()
+
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, told)
+        try:
+            async with self:
+                await stopped.wait()
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _pruning(self, batches: Callable[[], Any]) -> Callable[..., Any]:
+        async def prune(run: AsyncJobRun) -> dict[str, int]:
+            pending = batches()
+            while (attempt := pending.next()) is not None:
+                run.check()
+                pending.note(await self._service.perform(attempt))
+            return {"removed": pending.removed}
+
+        return prune
+
+
+class Scheduler(_Scheduler[JobSchedulerService]):
+    """Run jobs at their ticks, on one node each, in threads (C10); as `AsyncScheduler` for plain functions.
+
+    `run()` blocks; `with scheduler:` works in the background. A thread cannot be stopped from outside: a callback
+    looks at `run.check()` and `run.stopping`.
+    """
+
+    _on_loop = False
+
+    def __init__(self, jobs: JobSchedulerService, **settings: Any) -> None:
+        super().__init__(jobs, **settings)
+        self._thread: threading.Thread | None = None
+        self._stop: Callable[[], object] | None = None
+
+    def __enter__(self) -> Self:
+        self._check_not_started()
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._live(started)), name="tenure-scheduler", daemon=True
+        )
+        self._thread.start()
+        started.result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Claim nothing more at once, let callbacks end for `drain`, release what is left (C10.8)."""
+        if self._thread is not None and self._stop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._stop()
+            self._thread.join()
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT; then stop. A second signal forces (C10.8). Call it from the main thread."""
+        stopped = threading.Event()
+
+        def told(_number: int, _frame: object) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
+            stopped.set()
+
+        before = {number: signal.signal(number, told) for number in _SIGNALS}
+        try:
+            with self:
+                while not stopped.wait(1.0):
+                    pass
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def _live(self, started: Future[None]) -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        self._stop = lambda: loop.call_soon_threadsafe(stop.set)
+        try:
+            await self._start(ThreadPort(self._service))
+        except BaseException as error:  # noqa: BLE001 - it comes out of __enter__
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        await stop.wait()
+        if self._node is not None:
+            await self._node.stop(self._drain_s)
+
+    def _pruning(self, batches: Callable[[], Any]) -> Callable[..., Any]:
+        def prune(run: JobRun) -> dict[str, int]:
+            pending = batches()
+            while (attempt := pending.next()) is not None:
+                run.check()
+                pending.note(self._service.perform(attempt))
+            return {"removed": pending.removed}
+
+        return prune
+
+
+def _no_ending(_error: BaseException | None, _value: Any) -> Ending:
+    return Ending()
