@@ -9,24 +9,22 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
 from tenure.clock import boot_s, spread
-from tenure.endings import Ending
-from tenure.errors import JobDatabaseError, JobTimeoutError, TenureError
+from tenure.errors import JobDatabaseError, TenureError
 from tenure.lease import JobAcquired
 from tenure.scheduling import events, operations
+from tenure.scheduling.crew import RELEASE_LIMIT_S, Crew
 from tenure.scheduling.database_clock import DatabaseClock
 from tenure.scheduling.instants import run_key
 from tenure.scheduling.jobs import Job
 from tenure.scheduling.planner import ON_TIME, Claim, Decide, Wait, next_step
-from tenure.scheduling.ports import Assignment, Port
-from tenure.scheduling.run import Occasion
+from tenure.scheduling.ports import Port
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import (
     Claimed,
@@ -44,8 +42,6 @@ from tenure.trust import Backoff
 CLAIMS_AT_ONCE: Final = 8
 LOOK_AGAIN_S: Final = 30.0
 """Timers of a loop stand still while the host sleeps, so nobody sleeps longer than this in one go."""
-RELEASE_LIMIT_S: Final = 10.0
-"""How long a callback that was cancelled, or a release, may take at the end."""
 SKEW: Final = timedelta(seconds=1)
 LOG_EVERY_S: Final = 60.0
 _BUSY_S: Final = 0.5
@@ -92,13 +88,12 @@ class Node:
         self._followed = {job.code: Followed(job) for job in jobs}
         self._life = NodeLife(node=uuid4(), label=f"{socket.gethostname()}:{os.getpid()}"[:256])
         self._poll_s = poll_s
-        self._slots = asyncio.Semaphore(max_concurrent_runs)
+        self._crew = Crew(port, slots=max_concurrent_runs, tell=self._tell, on_end=self._run_ended)
         self._claims = asyncio.Semaphore(CLAIMS_AT_ONCE)
         self._listeners = tuple(listeners)
         self._clock = DatabaseClock()
         self._reachable = asyncio.Event()
         self._look = asyncio.Event()
-        self._running: dict[asyncio.Task[None], Assignment] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
         self._registered = False
@@ -125,13 +120,9 @@ class Node:
         self._stopping = True
         for loop in self._loops:
             loop.cancel()
-        for assignment in self._running.values():
-            if assignment.run:
-                assignment.run.stopping = True
+        draining = asyncio.ensure_future(self._crew.drain(grace_s))
         await asyncio.gather(*self._loops, return_exceptions=True)
-        if self._running:
-            await asyncio.wait(self._running, timeout=grace_s)
-        await self._release_what_is_left()
+        await draining
         with contextlib.suppress(TenureError, TimeoutError):
             async with asyncio.timeout(RELEASE_LIMIT_S):
                 await self._port.perform(operations.forget_node(self._statements, self._life.node, now_boot_s=boot_s()))
@@ -141,15 +132,6 @@ class Node:
         silent_s = boot_s() - self._turned_boot_s
         ended = any(loop.done() for loop in self._loops)
         return not self._stopping and not ended and silent_s < max(3 * self._poll_s, LOOK_AGAIN_S)
-
-    async def _release_what_is_left(self) -> None:
-        left = dict(self._running)
-        for task, assignment in left.items():
-            logger.warning("Job %r has not ended in the time of grace; its run is released.", assignment.occasion.code)
-            with contextlib.suppress(TenureError):
-                await self._port.release(assignment, task)
-        if left:
-            await asyncio.wait(left, timeout=RELEASE_LIMIT_S)
 
     # What the database says of all jobs, and what others have left.
 
@@ -242,7 +224,7 @@ class Node:
             return pause_s
         found = await self._port.perform(operations.unfinished(self._statements, leases, now_boot_s=boot_s()))
         for unfinished in _shuffled_by_job(found.runs):
-            if self._slots.locked():
+            if self._crew.full:
                 return min(pause_s, _BUSY_S)
             await self._take_up(unfinished)
         if found.next_retry_at is not None:
@@ -257,17 +239,17 @@ class Node:
         if unfinished.outcome == Outcome.RELEASED:
             most = max(most, unfinished.attempt + 1)  # a shutdown in order has used up none
         wanted = Retake(options=job.options(unfinished.run_key), max_attempts=most, overlap=job.overlap)
-        await self._slots.acquire()
+        await self._crew.take_slot()
         claimed = await self._claim(
             lambda token, owner: operations.retake(
                 self._statements, wanted, token, owner, now_boot_s=boot_s(), clock=boot_s
             )
         )
         if claimed.verdict is Verdict.EXHAUSTED:
-            self._tell_exhausted(job, unfinished.scheduled_at)
+            self._crew.tell_exhausted(job, unfinished.scheduled_at)
         if claimed.won is not None:
             late = claimed.clock - unfinished.scheduled_at > ON_TIME
-            self._begin(job, claimed, unfinished.run_key, unfinished.scheduled_at, is_catch_up=late)
+            self._crew.begin(job, claimed, unfinished.run_key, unfinished.scheduled_at, is_catch_up=late)
 
     # The ticks of one job.
 
@@ -335,9 +317,9 @@ class Node:
 
     async def _claim_tick(self, followed: Followed, claim: Claim) -> float:
         job = followed.job
-        await self._slots.acquire()
+        await self._crew.take_slot()
         if followed.watermark is None or followed.watermark >= claim.tick:
-            self._slots.release()  # another node was faster while this one had no hand free
+            self._crew.give_slot_back()  # another node was faster while this one had no hand free
             return 0.0
         wanted = TickClaim(
             options=job.options(run_key(claim.tick)),
@@ -355,7 +337,7 @@ class Node:
         )
         followed.learn(claimed.watermark)
         if claimed.won is not None:
-            self._begin(job, claimed, run_key(claim.tick), claim.tick, is_catch_up=claim.catch_up)
+            self._crew.begin(job, claimed, run_key(claim.tick), claim.tick, is_catch_up=claim.catch_up)
             return 0.0
         if claimed.verdict in (Verdict.PAUSED, Verdict.TOO_LATE, Verdict.OVERLAPPED, Verdict.QUEUED):
             self._tell(events.TickNotRun(code=job.code, scheduled_at=claim.tick, verdict=claimed.verdict))
@@ -391,65 +373,11 @@ class Node:
             return claimed
         finally:
             if won is None:
-                self._slots.release()
+                self._crew.give_slot_back()
 
-    # Callbacks.
-
-    def _begin(self, job: Job, claimed: Claimed, key: str, tick: datetime, *, is_catch_up: bool) -> None:
-        assert claimed.won is not None, "only a run that was won begins"
-        occasion = Occasion(code=job.code, run_key=key, scheduled_at=tick, is_catch_up=is_catch_up)
-        timeout_s = None if job.timeout is None else job.timeout.total_seconds()
-        assignment = Assignment(occasion, job.callback, timeout_s, partial(self._ending, job, claimed.won))
-        lag = claimed.clock - tick
-        self._tell(
-            events.RunStarted(
-                code=job.code, scheduled_at=tick, attempt=claimed.won.attempt, is_catch_up=is_catch_up, lag=lag
-            )
-        )
-        task = asyncio.create_task(self._run(job, claimed.won, assignment, tick), name=f"tenure-run {job.code}")
-        self._running[task] = assignment
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
-        self._slots.release()
-        self._look.set()  # what waited for this run to end, or is due for a retry, is looked for
-
-    async def _run(self, job: Job, won: JobAcquired, assignment: Assignment, tick: datetime) -> None:
-        problem: BaseException | None = None
-        try:
-            await self._port.run(won, assignment)
-        except asyncio.CancelledError as error:
-            problem = error
-            if not self._stopping:
-                logger.warning("Job %r, for %s, was cancelled.", job.code, tick.isoformat())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback's own; it is recorded in the row
-            problem = error
-            logger.warning(
-                "Job %r, for %s, attempt %d, failed: %s: %s",
-                job.code, tick.isoformat(), won.attempt, type(error).__name__, error,
-            )  # fmt: skip
-        self._tell(events.RunEnded(code=job.code, scheduled_at=tick, attempt=won.attempt, error=problem))
-        if problem is not None and won.attempt >= job.retry.max_attempts and not self._stopping:
-            self._tell_exhausted(job, tick)
-
-    def _ending(self, job: Job, won: JobAcquired, error: BaseException | None, value: Any) -> Ending:
-        """Say what is recorded beside the status, and when the run is due again."""
-        if error is None:
-            return Ending(outcome=Outcome.SUCCEEDED, data=value if isinstance(value, Mapping) else None)
-        if self._stopping and isinstance(error, asyncio.CancelledError):
-            return Ending(outcome=Outcome.RELEASED)
-        if won.attempt >= job.retry.max_attempts:
-            return Ending(outcome=Outcome.EXHAUSTED)
-        outcome = Outcome.TIMED_OUT if isinstance(error, JobTimeoutError) else Outcome.FAILED
-        return Ending(outcome=outcome, retry_ms=job.retry.delay(won.attempt, spread()) // timedelta(milliseconds=1))
-
-    def _tell_exhausted(self, job: Job, tick: datetime) -> None:
-        logger.error(
-            "The run of job %r for %s has used up its attempts and is not tried again by itself.",
-            job.code, tick.isoformat(),
-        )  # fmt: skip
-        self._tell(events.RunExhausted(code=job.code, scheduled_at=tick))
+    def _run_ended(self, job: Job, failed: bool) -> None:
+        if failed or job.overlap == "queue":
+            self._look.set()  # it is due for a retry, or another run waits for its end
 
     def _trouble(self, error: BaseException) -> None:
         """Tell of an error in a loop: to listeners always, to the log once a minute."""
