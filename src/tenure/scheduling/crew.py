@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from tenure.clock import boot_s, spread
 from tenure.endings import Ending
-from tenure.errors import JobTimeoutError, LostJobLeaseError, OutcomeNotRecordedError, TenureError
+from tenure.errors import JobTimeoutError, TenureError
 from tenure.lease import JobAcquired
+from tenure.options import JobSchedulerStatus
 from tenure.scheduling import events
 from tenure.scheduling.jobs import Job
 from tenure.scheduling.ports import Assignment, Port
@@ -40,6 +41,7 @@ class Crew:
         self._on_end = on_end
         self._running: dict[asyncio.Task[None], Assignment] = {}
         self._stopping = False
+        self._forced = asyncio.Event()
 
     @property
     def full(self) -> bool:
@@ -60,7 +62,7 @@ class Crew:
         assert won is not None, "only a run that was won begins"
         occasion = Occasion(code=job.code, run_key=key, scheduled_at=tick, is_catch_up=is_catch_up)
         timeout_s = None if job.timeout is None else job.timeout.total_seconds()
-        assignment = Assignment(occasion, job.callback, timeout_s, partial(self._ending, job, won))
+        assignment = Assignment(occasion, job.callback, timeout_s, partial(self._ending, job, won), won=won)
         lag = claimed.clock - tick
         self._tell(
             events.RunStarted(code=job.code, scheduled_at=tick, attempt=won.attempt, is_catch_up=is_catch_up, lag=lag)
@@ -73,18 +75,19 @@ class Crew:
         """Let callbacks end; release what is left after the time of grace, for another node to retry the same tick."""
         self._stopping = True
         for assignment in self._running.values():
-            if assignment.run:
-                assignment.run.stopping = True
+            assignment.stop()
         until_s = boot_s() + grace_s
-        while self._running and (left_s := until_s - boot_s()) > 0:
-            await asyncio.wait(set(self._running), timeout=left_s)
-        left = dict(self._running)
-        for task, assignment in left.items():
-            logger.warning("Job %r has not ended in the time of grace; its run is released.", assignment.occasion.code)
-            with contextlib.suppress(TenureError):
-                await self._port.release(assignment, task)
-        if left:
+        forced = asyncio.create_task(self._forced.wait())
+        while self._running and not forced.done() and (left_s := until_s - boot_s()) > 0:
+            await asyncio.wait({forced, *self._running}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        forced.cancel()
+        if left := dict(self._running):
+            await asyncio.gather(*(self._release(task, assignment) for task, assignment in left.items()))
             await asyncio.wait(left, timeout=RELEASE_LIMIT_S)
+
+    def force(self) -> None:
+        """End the time of grace now."""
+        self._forced.set()
 
     def tell_exhausted(self, job: Job, tick: datetime) -> None:
         """Say that a run has used up its attempts."""
@@ -93,6 +96,11 @@ class Crew:
             job.code, tick.isoformat(),
         )  # fmt: skip
         self._tell(events.RunExhausted(code=job.code, scheduled_at=tick))
+
+    async def _release(self, task: asyncio.Task[None], assignment: Assignment) -> None:
+        logger.warning("Job %r has not ended in the time of grace; its run is released.", assignment.occasion.code)
+        with contextlib.suppress(TenureError):
+            await self._port.release(assignment, task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
@@ -106,7 +114,7 @@ class Crew:
             problem = error
             if not self._stopping:
                 logger.warning("Job %r, for %s, was cancelled.", job.code, tick.isoformat())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the callback's own; it is recorded in the row
+        except BaseException as error:  # noqa: BLE001 - the callback's own; it is recorded in the row
             problem = error
             logger.warning(
                 "Job %r, for %s, attempt %d, failed: %s: %s",
@@ -116,11 +124,14 @@ class Crew:
         if self._has_used_up(job, won, problem):
             self.tell_exhausted(job, tick)
         self._on_end(job, problem is not None)
+        if isinstance(problem, KeyboardInterrupt):
+            raise problem  # a person's wish to end it all, as asyncio has it
 
     def _has_used_up(self, job: Job, won: JobAcquired, problem: BaseException | None) -> bool:
-        """Say whether this failure was the last; a run that was lost on the way is somebody else's to tell of."""
-        lost = isinstance(problem, LostJobLeaseError | OutcomeNotRecordedError)
-        return problem is not None and not lost and not self._stopping and won.attempt >= job.retry.max_attempts
+        """Say whether this failure was the last, and is recorded; else it is somebody else's to tell of."""
+        released = self._stopping and isinstance(problem, asyncio.CancelledError)
+        recorded = won.hold is not None and won.hold.settled is JobSchedulerStatus.FAIL
+        return problem is not None and recorded and not released and won.attempt >= job.retry.max_attempts
 
     def _ending(self, job: Job, won: JobAcquired, error: BaseException | None, value: Any) -> Ending:
         """Say what is recorded beside the status, and when the run is due again."""

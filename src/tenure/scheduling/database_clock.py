@@ -21,7 +21,14 @@ class DatabaseClock:
         return self._known is not None
 
     def learn(self, clock: datetime, sent_boot_s: float, received_boot_s: float) -> None:
-        """Take note of the clock that an answer carried."""
+        """Take note of the clock that an answer carried, unless it agrees with what is known.
+
+        A slow answer says little: its clock may have been read at any moment of the wait.
+        """
+        if self._known is not None:
+            since = self.at(received_boot_s) - clock
+            if timedelta(0) <= since <= timedelta(seconds=received_boot_s - sent_boot_s):
+                return
         self._known = (clock, (sent_boot_s + received_boot_s) / 2)
 
     def at(self, now_boot_s: float) -> datetime:

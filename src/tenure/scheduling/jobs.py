@@ -20,6 +20,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _ATTEMPTS_LIMIT: Final = 1_000
 _CATCH_UP_LIMIT: Final = 10_000
 _ANY_TICK: Final = "a tick"
+_LONGEST: Final = timedelta(days=36_525)
+"""A hundred years: what is added to an instant stays in the calendar."""
 
 
 def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -40,6 +42,8 @@ def _check_duration(name: str, value: object, *, zero: bool = False) -> None:
     if value < timedelta(0) or (not zero and value < _MILLISECOND):
         least = "0" if zero else "1 millisecond"
         raise InvalidJobOptionsError(f"{name} must be at least {least}; {value} was given.")
+    if value > _LONGEST:
+        raise InvalidJobOptionsError(f"{name} must be at most 100 years; {value} was given.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,11 @@ class Job:
         for name in ("heartbeat", "max_lateness", "timeout"):
             if (value := getattr(self, name)) is not None:
                 _check_duration(name, value, zero=name == "heartbeat")
+        if self.max_lateness is not None and self.jitter > self.max_lateness:
+            raise InvalidJobOptionsError(
+                f"jitter must not be longer than max_lateness ({self.max_lateness}), or ticks are too late by chance; "
+                f"{self.jitter} was given."
+            )
         # the code as it is stored, white space trimmed; everything about identity and lease is checked by this
         object.__setattr__(self, "code", self.options(_ANY_TICK).code)
 

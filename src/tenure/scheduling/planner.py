@@ -11,7 +11,7 @@ from tenure.scheduling.jobs import Job
 from tenure.scheduling.values import Outcome
 
 ON_TIME: Final = timedelta(minutes=1)
-"""A tick that starts within this time is no catch-up: a deploy or a failover has not missed it."""
+"""A tick that starts within this time, and its job's jitter, is no catch-up: a failover has not missed it."""
 ROWS_AT_ONCE: Final = 1_000
 
 
@@ -54,7 +54,7 @@ def next_step(job: Job, watermark: datetime, now: datetime) -> Step:
     if missed := _missed(job, watermark, newest if wanted is None else wanted - MICROSECOND):
         return _decision(job, missed, now)
     assert wanted is not None, "what is due is wanted or missed"
-    catch_up = wanted != newest or now - wanted > ON_TIME
+    catch_up = wanted != newest or _is_missed(job, wanted, now)
     return Claim(tick=wanted, previous=job.schedule.previous(wanted), catch_up=catch_up)
 
 
@@ -63,9 +63,13 @@ def is_late(job: Job, tick: datetime, now: datetime) -> bool:
     return job.max_lateness is not None and now - tick > job.max_lateness
 
 
+def _is_missed(job: Job, tick: datetime, now: datetime) -> bool:
+    return now - tick > ON_TIME + job.jitter
+
+
 def _oldest_wanted(job: Job, newest: datetime, watermark: datetime, now: datetime) -> datetime | None:
     """Give the first of the due ticks that are to run; they are the newest ones, one after the other."""
-    if is_late(job, newest, now) or (job.catch_up == "skip" and now - newest > ON_TIME):
+    if is_late(job, newest, now) or (job.catch_up == "skip" and _is_missed(job, newest, now)):
         return None
     if job.catch_up != "all":
         return newest

@@ -13,14 +13,14 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from tenure.clock import boot_s
-from tenure.endings import EndingOf
+from tenure.endings import Ending, EndingOf
 from tenure.errors import JobTimeoutError, TenureError
 from tenure.interruption import to_its_end
 from tenure.lease import JobAcquired, JobExecutionLease
 from tenure.operations import Attempt
 from tenure.options import JobAcquireOptions
 from tenure.scheduling.run import AsyncJobRun, JobRun, Occasion
-from tenure.scheduling.values import Claimed
+from tenure.scheduling.values import Claimed, Outcome
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
 from tenure.statements import Table
 
@@ -38,12 +38,47 @@ class Assignment:
     ending: EndingOf
     run: JobRun | None = field(default=None)
     lease: JobExecutionLease | None = field(default=None)
+    won: JobAcquired | None = field(default=None)
+    """The lease, if it was won before the run began here; `None` for an INITIAL job."""
+    stopping: bool = field(default=False)
+    withdrawn: bool = field(default=False)
+
+    def stop(self) -> None:
+        """Tell the callback that the node shuts down, now or when it begins."""
+        self.stopping = True
+        if self.run is not None:
+            self.run.stopping = True
+
+    def withdraw(self) -> None:
+        """Tell a callback that goes on that its run is not its own any more; one that has not begun never does."""
+        self.withdrawn = True
+        if self.run is not None:
+            self.run.note_released()
 
     def begin(self, lease: JobExecutionLease, kind: type[JobRun], complete: Callable[..., Any]) -> JobRun:
         """Make what the callback is given."""
         self.lease = lease
         self.run = kind(self.occasion, lease, complete, boot_s, self.timeout_s)
+        self.run.stopping = self.stopping
+        if self.withdrawn:
+            raise ReleasedError
         return self.run
+
+
+class ReleasedError(Exception):
+    """Say that a run is given back before its callback was called."""
+
+
+def _as_released(_error: BaseException | None, _value: object) -> Ending:
+    return Ending(outcome=Outcome.RELEASED, data={"released": True})
+
+
+def _not_called() -> None:
+    raise ReleasedError
+
+
+async def _not_awaited() -> None:
+    raise ReleasedError
 
 
 class Port(Protocol):
@@ -53,6 +88,9 @@ class Port(Protocol):
     def table(self) -> Table: ...
     async def perform(self, attempt: Attempt[R]) -> R: ...
     async def win(self, claim_for: ClaimFor) -> Claimed: ...
+    async def give_back(self, won: JobAcquired) -> None:
+        """Free a run that was won, for another node to retry; it counts as released in order."""
+        ...
     async def run(self, won: JobAcquired, assignment: Assignment) -> Any: ...
     async def run_initial(self, options: JobAcquireOptions, assignment: Assignment, wait: timedelta) -> Any: ...
     async def release(self, assignment: Assignment, task: asyncio.Task[Any]) -> None:
@@ -78,6 +116,11 @@ class LoopPort:
     async def win(self, claim_for: ClaimFor) -> Claimed:
         """Claim; a cancelled claim gives back what it won."""
         return await self._service.win(claim_for)
+
+    async def give_back(self, won: JobAcquired) -> None:
+        """Free a run that was won."""
+        with suppress(ReleasedError, TenureError):
+            await self._service.run_acquired(won, _not_awaited, ending=_as_released)
 
     async def run(self, won: JobAcquired, assignment: Assignment) -> Any:
         """Run the callback in this task."""
@@ -128,9 +171,18 @@ class ThreadPort:
         if finished.interruption:
             with suppress(TenureError):
                 if (won := finished.result().won) is not None:
-                    await to_its_end(asyncio.to_thread(self._service.release, won))
+                    await to_its_end(self.give_back(won))
             raise finished.interruption
         return finished.result()
+
+    async def give_back(self, won: JobAcquired) -> None:
+        """Free a run that was won, whether or not its callback goes on."""
+
+        def give_back() -> None:
+            with suppress(ReleasedError, TenureError):
+                self._service.run_acquired(won, _not_called, ending=_as_released)
+
+        await asyncio.to_thread(give_back)
 
     async def run(self, won: JobAcquired, assignment: Assignment) -> Any:
         """Run the callback in a thread; cancelling leaves it there."""
@@ -144,7 +196,10 @@ class ThreadPort:
 
     async def release(self, assignment: Assignment, task: asyncio.Task[Any]) -> None:
         """Free the run; the thread goes on, but its lease is lost and settles nothing any more."""
-        if assignment.lease is not None:
+        assignment.withdraw()
+        if assignment.won is not None:
+            await self.give_back(assignment.won)
+        elif assignment.lease is not None:
             await asyncio.to_thread(self._service.release, assignment.lease)
         task.cancel()
 

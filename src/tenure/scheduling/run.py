@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from tenure.attempts import PreviousAttempt
-from tenure.errors import JobTimeoutError
+from tenure.errors import JobTimeoutError, LostJobLeaseError
 from tenure.lease import JobExecutionLease, LostReason
 
 MANUAL: Final = "manual:"
@@ -50,6 +50,7 @@ class JobRun:
         self._until_s = None if timeout_s is None else clock() + timeout_s
         self.stopping = False
         """Whether the node shuts down: end soon, or be released when the time of grace is over."""
+        self._released = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.code!r} at {self.scheduled_at}, attempt {self.attempt}>"
@@ -97,16 +98,21 @@ class JobRun:
     @property
     def lost(self) -> LostReason | None:
         """Say why the lease is lost, or `None` while it may be trusted (C5.5)."""
-        return self._lease.lost
+        return LostReason.RELEASED if self._released else self._lease.lost
 
     def check(self) -> None:
         """Go on, or raise: call it before each step that must not happen twice.
 
         Raises `LostJobLeaseError` once the lease is lost, and `JobTimeoutError` once the job's time is up.
         """
-        self._lease.check()
+        if reason := self.lost:
+            raise LostJobLeaseError(reason)
         if self._until_s is not None and self._timeout_s is not None and self._clock() >= self._until_s:
             raise JobTimeoutError(self._timeout_s)
+
+    def note_released(self) -> None:
+        """Take note that the run was given back for another node to retry, while the callback goes on."""
+        self._released = True
 
     def guard(self, connection: Any) -> Any:
         """Keep the run ours until the caller's transaction ends; as `lease.guard` (C7.3)."""
