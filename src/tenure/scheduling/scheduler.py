@@ -175,7 +175,7 @@ class _Scheduler(Generic[V, D]):
         self._listeners.append(listener)
 
     def healthy(self) -> bool:
-        """Say whether this node is started and its loops turn: for a liveness probe.
+        """Say whether this node is started and its loops turn: for a health check.
 
         False before the start and from the stop on, once the database was not heard of for 30 s (or three polls, if
         that is longer), or when a loop has ended.
