@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 import tenure
-from tenure import AsyncJobSchedulerService, JobSchedulerService
+from tenure import AsyncJobSchedulerService, JobSchedulerService, scheduling
 from tenure.outbox import AsyncOutbox, Outbox
+from tenure.scheduling import AsyncJobRun, AsyncScheduler, Job, JobRun, Scheduler
 
 NAMES = {
     "AsyncJobExecutionLease",
@@ -48,6 +51,22 @@ NAMES = {
     "external_job_id",
 }
 
+SCHEDULING_NAMES = {
+    "EARLY_TOLERANCE",
+    "AsyncJobRun",
+    "AsyncScheduler",
+    "Cron",
+    "Every",
+    "Job",
+    "JobRun",
+    "Outcome",
+    "Retention",
+    "Retry",
+    "Schedule",
+    "Scheduler",
+    "run_key",
+}
+
 
 def public_methods(cls: type) -> dict[str, inspect.Signature]:
     return {
@@ -61,6 +80,16 @@ def test_the_public_names_are_these() -> None:
     """C1: a name that appears or vanishes is a change of the product, and of this list."""
     assert set(tenure.__all__) == NAMES
     assert all(hasattr(tenure, name) for name in NAMES)
+
+
+def test_the_schedulers_public_names_are_these() -> None:
+    """C10: likewise, and each is documented, with all its methods."""
+    assert set(scheduling.__all__) == SCHEDULING_NAMES
+    for name in SCHEDULING_NAMES - {"EARLY_TOLERANCE"}:
+        named = getattr(scheduling, name)
+        assert inspect.getdoc(named), name
+        for method, _ in inspect.getmembers(named, inspect.isfunction) if isinstance(named, type) else ():
+            assert method.startswith("_") or inspect.getdoc(getattr(named, method)), f"{name}.{method}"
 
 
 def test_the_defaults_are_the_references() -> None:
@@ -98,6 +127,43 @@ def test_both_outboxes_have_the_same_methods_parameters_and_defaults() -> None:
         assert inspect.getdoc(getattr(AsyncOutbox, name)), name
         if name != "__init__":
             assert inspect.iscoroutinefunction(getattr(AsyncOutbox, name)), name
+
+
+def parameters(function: Callable[..., object]) -> list[tuple[str, object, object]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize(("blocking", "on_loop"), [(Scheduler, AsyncScheduler), (JobRun, AsyncJobRun)])
+def test_both_schedulers_and_their_runs_have_the_same_methods_parameters_and_defaults(
+    blocking: type, on_loop: type
+) -> None:
+    """C1.2, C10: as the services; none takes what its signature does not name."""
+    names = public_methods(blocking).keys()
+    assert names == public_methods(on_loop).keys()
+    for name in names:
+        mine = parameters(getattr(blocking, name))
+        assert mine == parameters(getattr(on_loop, name)), name
+        assert not any(kind is inspect.Parameter.VAR_KEYWORD for _, kind, _ in mine), name
+
+
+def test_what_stops_and_runs_is_awaited_on_the_async_scheduler_alone() -> None:
+    """C1.2: the rest touches no database."""
+    awaited = {
+        name for name in public_methods(AsyncScheduler) if inspect.iscoroutinefunction(getattr(AsyncScheduler, name))
+    }
+    assert awaited == {"run", "stop"}
+    assert not any(inspect.iscoroutinefunction(getattr(Scheduler, name)) for name in public_methods(Scheduler))
+
+
+def test_the_decorator_takes_every_rule_of_a_job_with_its_default() -> None:
+    """C10.5: `@scheduler.job(...)` and `Job(...)` are two ways to say the same."""
+    rules = {field.name: field.default for field in dataclasses.fields(Job)}
+    taken = {name: default for name, _, default in parameters(Scheduler.job)[1:]}
+    assert taken.keys() == rules.keys() - {"callback"}
+    for name, default in taken.items():
+        expected = rules[name]
+        assert (default is inspect.Parameter.empty) == (expected is dataclasses.MISSING), name
+        assert default is inspect.Parameter.empty or default == expected, name
 
 
 def test_every_async_method_is_a_coroutine_function() -> None:

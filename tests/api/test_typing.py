@@ -80,6 +80,102 @@ async def on_loop(service: AsyncJobSchedulerService) -> None:
     assert_type(await service.run_exclusive(options, in_batches_unannotated), RunExclusiveResult[int])
 """
 
+SCHEDULES = """
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import assert_type
+
+import psycopg
+
+from tenure import AsyncJobSchedulerService, JobSchedulerService, LostReason, PreviousAttempt
+from tenure.scheduling import AsyncJobRun, AsyncScheduler, Cron, Every, Job, JobRun, Retention, Retry, Scheduler
+from tenure.scheduling.events import Event, RunEnded
+
+on_loop = AsyncScheduler(AsyncJobSchedulerService(), poll=timedelta(seconds=1), retention=None)
+blocking = Scheduler(JobSchedulerService(), max_concurrent_runs=4, retention=Retention(keep=timedelta(days=30)))
+
+
+@on_loop.job(
+    "sync-orders", schedule=Cron("0 3 * * *", timezone="Europe/Paris"), lease=timedelta(minutes=15),
+    retry=Retry(max_attempts=5), catch_up="latest", max_lateness=timedelta(hours=6), overlap="skip",
+    timeout=timedelta(hours=1), jitter=timedelta(seconds=10),
+)
+async def sync_orders(run: AsyncJobRun) -> dict[str, int] | None:
+    assert_type(run.scheduled_at, datetime | None)
+    assert_type(run.attempt, int)
+    assert_type(run.lost, LostReason | None)
+    assert_type(run.previous, PreviousAttempt | None)
+    run.check()
+    assert_type(await run.checkpoint({"done": 1, "of": 10}), None)
+    async with await psycopg.AsyncConnection.connect() as connection:
+        await run.guard(connection)
+        assert_type(await run.complete(connection, {"rows": 3}), bool)
+    return {"rows": 3}
+
+
+@on_loop.job("hourly", schedule=Every(timedelta(hours=1)))
+async def hourly(run: JobRun) -> None:
+    run.check()
+
+
+@on_loop.initial("seed")
+async def seed(run: AsyncJobRun) -> None:
+    run.check()
+
+
+@blocking.job("hourly", schedule=Every(timedelta(hours=1)), overlap="queue")
+def plain(run: JobRun) -> dict[str, int]:
+    assert_type(run.stopping, bool)
+    with psycopg.connect() as connection:
+        run.guard(connection)
+        run.complete(connection, {"rows": 3})
+    return {}
+
+
+@blocking.initial("seed", lease=timedelta(minutes=1))
+def plain_seed(run: JobRun) -> None:
+    run.check()
+
+
+def listen(event: Event) -> None:
+    if isinstance(event, RunEnded):
+        assert_type(event.error, BaseException | None)
+
+
+blocking.listen(listen)
+blocking.add(Job(code="by-hand", schedule=Cron("@daily"), callback=plain))
+assert_type(blocking.healthy(), bool)
+assert_type(blocking.jobs, tuple[Job, ...])
+
+
+def main() -> None:
+    # what was decorated is what it was
+    assert_type(plain(JobRun.__new__(JobRun)), dict[str, int])
+    with blocking as started:
+        assert_type(started, Scheduler)
+
+
+async def main_on_loop(run: AsyncJobRun) -> None:
+    assert_type(await sync_orders(run), dict[str, int] | None)
+    async with on_loop as started:
+        assert_type(started, AsyncScheduler)
+    await on_loop.run()
+"""
+
+MISUSED_SCHEDULES = {
+    "unknown rule": '@blocking.job("a", schedule=Cron("@daily"), retries=3)\ndef a(run: JobRun) -> None: ...',
+    "unknown overlap": '@blocking.job("a", schedule=Cron("@daily"), overlap="no")\ndef a(run: JobRun) -> None: ...',
+    "seconds for a duration": '@blocking.job("a", schedule=Cron("@daily"), lease=60)\ndef a(run: JobRun) -> None: ...',
+    "text for a schedule": '@blocking.job("a", schedule="@daily")\ndef a(run: JobRun) -> None: ...',
+    "no schedule": '@blocking.job("a")\ndef a(run: JobRun) -> None: ...',
+    "no run": '@blocking.job("a", schedule=Cron("@daily"))\ndef a() -> None: ...',
+    "a plain function on the loop": '@on_loop.job("a", schedule=Cron("@daily"))\ndef a(run: AsyncJobRun) -> None: ...',
+    "an async run in a thread": '@blocking.job("a", schedule=Cron("@daily"))\ndef a(run: AsyncJobRun) -> None: ...',
+    "the other service": "Scheduler(AsyncJobSchedulerService())",
+    "unknown setting": "Scheduler(JobSchedulerService(), polling=1)",
+}
+
 MISUSE = {
     "run_key=None": 'JobAcquireOptions(code="a", run_key=None)',
     "positional": 'JobAcquireOptions("a")',
@@ -122,15 +218,17 @@ def module(tmp_path: Path) -> Path:
     return tmp_path / "use_of_tenure.py"
 
 
-def test_mypy_accepts_correct_use(module: Path) -> None:
-    """C1.3: strict mypy, narrowing on `acquired`, results typed by the callback."""
-    module.write_text(USE)
+@pytest.mark.parametrize("use", [USE, SCHEDULES], ids=["services", "schedulers"])
+def test_mypy_accepts_correct_use(module: Path, use: str) -> None:
+    """C1.3: strict mypy, narrowing on `acquired`, results typed by the callback, decorated functions as they were."""
+    module.write_text(use)
     assert mypy(module) == ""
 
 
-def test_pyright_accepts_correct_use(module: Path) -> None:
+@pytest.mark.parametrize("use", [USE, SCHEDULES], ids=["services", "schedulers"])
+def test_pyright_accepts_correct_use(module: Path, use: str) -> None:
     """C1.3: strict pyright likewise."""
-    module.write_text("# pyright: strict\n" + USE)
+    module.write_text("# pyright: strict\n" + use)
     assert pyright(module) == []
 
 
@@ -138,5 +236,28 @@ def test_pyright_accepts_correct_use(module: Path) -> None:
 def test_both_checkers_refuse_misuse(module: Path, line: str) -> None:
     """C1.3: what the contract forbids does not type-check."""
     module.write_text(f"from tenure import AsyncJobExecutionLease, JobAcquireOptions, JobSchedulerService\n{line}\n")
+    assert "error" in mypy(module)
+    assert pyright(module)
+
+
+BEFORE_MISUSE = """
+from tenure import AsyncJobSchedulerService, JobSchedulerService
+from tenure.scheduling import AsyncJobRun, AsyncScheduler, Cron, JobRun, Scheduler
+blocking = Scheduler(JobSchedulerService())
+on_loop = AsyncScheduler(AsyncJobSchedulerService())
+print(blocking, on_loop, AsyncJobRun, JobRun, Cron)
+"""
+
+
+def test_both_checkers_accept_what_comes_before_the_misuse(module: Path) -> None:
+    """Or they would refuse anything."""
+    module.write_text(BEFORE_MISUSE)
+    assert (mypy(module), pyright(module)) == ("", [])
+
+
+@pytest.mark.parametrize("lines", MISUSED_SCHEDULES.values(), ids=MISUSED_SCHEDULES.keys())
+def test_both_checkers_refuse_misused_schedules(module: Path, lines: str) -> None:
+    """C1.3, C10.5: a rule that a job does not have, or a callback of the other kind, does not type-check."""
+    module.write_text(f"{BEFORE_MISUSE}{lines}\n")
     assert "error" in mypy(module)
     assert pyright(module)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tenure.clock import boot_s, spread
 from tenure.endings import Ending
@@ -136,7 +136,8 @@ class Crew:
     def _ending(self, job: Job, won: JobAcquired, error: BaseException | None, value: Any) -> Ending:
         """Say what is recorded beside the status, and when the run is due again."""
         if error is None:
-            return Ending(outcome=Outcome.SUCCEEDED, data=value if isinstance(value, Mapping) else None)
+            data = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
+            return Ending(outcome=Outcome.SUCCEEDED, data=data)
         if self._stopping and isinstance(error, asyncio.CancelledError):
             return Ending(outcome=Outcome.RELEASED)
         if won.attempt >= job.retry.max_attempts:

@@ -1,4 +1,7 @@
-"""What happened on a node, as values: for logs, metrics and tests. Listeners are called on the scheduler's thread."""
+"""What happened on a node, as values: for logs, metrics and tests.
+
+`scheduler.listen` takes a listener. It is called on the scheduler's loop, which `Scheduler` has in a thread of its own.
+"""
 
 from __future__ import annotations
 

@@ -48,9 +48,15 @@ def _check_duration(name: str, value: object, *, zero: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Say how often a tick is tried, and how long to wait after a failure: doubling, capped, and spread.
+    """Say how often a tick is tried, and how long to wait after a failure.
 
-    A node that dies counts as an attempt, one that shuts down in order does not.
+    - `max_attempts`, 1 to 1,000: how often in all, the first time included. A node that dies has used one up, one
+      that shuts down in order has not.
+    - `first`, `most`: the pause after the first failure, and the longest one. Between the two it doubles with each
+      attempt; up to half of it is taken off at random, so that many runs do not come back together. `timedelta(0)`
+      tries again at once. After a death there is no pause, but the lease has to run out.
+
+    Raises `InvalidJobOptionsError`.
     """
 
     max_attempts: int = 5
@@ -72,10 +78,22 @@ class Retry:
 class Job:
     """Describe a job that ticks: checked when it is built, so that nothing is registered of a bad one.
 
-    `lease` is how long the run of a dead node waits for its takeover; `heartbeat` is a third of it, at most a minute,
-    unless it is given. `max_lateness` of `None` is no limit.
+    - `code`: what the job is known by, on all nodes and for ever: 1 to 64 characters. `name` is for people.
+    - `lease`: how long the run of a node that died waits for its takeover. It may be far shorter than a run takes: it
+      is renewed each `heartbeat`, a third of it and at most a minute unless given; `timedelta(0)` never renews.
+    - `retry`: how often, and when, a tick is tried again that failed or whose node died.
+    - `catch_up`: of the ticks that were missed run none (`"skip"`), the newest (`"latest"`), or the newest
+      `catch_up_limit`, oldest first (`"all"`). A tick is missed if it is a minute late, or a later one is due. No job
+      runs for the time before it was first registered.
+    - `max_lateness`: a tick that would start later than this does not run; `None` is no limit.
+    - `overlap`: while a run of this job is under way on any node, a tick runs beside it (`"allow"`), does not run
+      (`"skip"`), or waits for its end (`"queue"`: one waits, further ones do not run).
+    - `timeout`: a run that takes longer fails with `JobTimeoutError` (of `tenure.errors`), and is tried again. A
+      coroutine is cancelled; a thread hears of it from `run.check()`.
+    - `jitter`: each node claims a tick up to this much later, at random.
 
-    Raises `InvalidJobOptionsError`, which names the field, the limit and what to do.
+    Each tick that does not run leaves a row that says why. Raises `InvalidJobOptionsError`, which names the field, the
+    limit and what to do; `InvalidJobIdentityOptionsError` and `InvalidJobLeaseOptionsError` are such.
     """
 
     code: str

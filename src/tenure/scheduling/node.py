@@ -9,10 +9,10 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from tenure.clock import boot_s, spread
@@ -24,7 +24,7 @@ from tenure.scheduling.database_clock import DatabaseClock
 from tenure.scheduling.instants import run_key
 from tenure.scheduling.jobs import Job
 from tenure.scheduling.planner import ON_TIME, Claim, Decide, Wait, next_step
-from tenure.scheduling.ports import Port
+from tenure.scheduling.ports import ClaimFor, Port
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import (
     Claimed,
@@ -361,7 +361,7 @@ class Node:
             case _:
                 return 0.0
 
-    async def _claim(self, claim_for: Callable[..., Any]) -> Claimed:
+    async def _claim(self, claim_for: ClaimFor) -> Claimed:
         """Claim with a slot in hand, which goes back unless the claim is won."""
         won: JobAcquired | None = None
         try:

@@ -21,7 +21,12 @@ PRUNE_CODE: Final = "tenure.prune"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """Say how long ended runs are kept: those that succeeded or did not run, and those that failed for good."""
+    """Say how long ended runs are kept, at least 1 hour.
+
+    `keep` is for those that succeeded or did not run, `keep_failed` for those that used up their attempts. Unfinished
+    runs, INITIAL runs and runs whose key is no tick are never removed, and a removed tick never runs again (C10.7).
+    Raises `InvalidJobOptionsError`.
+    """
 
     keep: timedelta = timedelta(days=90)
     keep_failed: timedelta = timedelta(days=365)

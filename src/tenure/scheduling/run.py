@@ -32,7 +32,10 @@ class Occasion:
 
 
 class JobRun:
-    """Give a callback its run. `AsyncJobRun` is the same for a coroutine function."""
+    """Give a callback its run: which tick it is for, which attempt, and its lease.
+
+    `AsyncJobRun` is the same for a coroutine function.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class JobRun:
         self._timeout_s = timeout_s
         self._until_s = None if timeout_s is None else clock() + timeout_s
         self.stopping = False
-        """Whether the node shuts down: end soon, or be released when the time of grace is over."""
+        """Whether the node shuts down: end soon, or the run is released when the time of grace is over (C10.8)."""
         self._released = False
 
     def __repr__(self) -> str:
@@ -62,7 +65,7 @@ class JobRun:
 
     @property
     def scheduled_at(self) -> datetime | None:
-        """Give the tick, in UTC; `None` for an INITIAL job."""
+        """Give the tick, in UTC; when it was asked for, of a run by hand; `None` for an INITIAL job."""
         return self._occasion.scheduled_at
 
     @property
@@ -82,7 +85,7 @@ class JobRun:
 
     @property
     def idempotency_key(self) -> str:
-        """Give the key that every attempt at this tick shares, on every node."""
+        """Give the key that every attempt at this tick shares, on every node: for who drops repeats."""
         return self._lease.idempotency_key
 
     @property
@@ -115,26 +118,36 @@ class JobRun:
         self._released = True
 
     def guard(self, connection: Any) -> Any:
-        """Keep the run ours until the caller's transaction ends; as `lease.guard` (C7.3)."""
-        return self._lease.guard(connection)
+        """Keep the run ours until the caller's open transaction ends (C7.3); as `lease.guard`.
+
+        Raises `LostJobLeaseError` if it is not ours any more. Over an async connection, `await` what it gives.
+        """
+        lease: Any = self._lease  # its overloads tell kinds of connections apart, which nobody knows here
+        return lease.guard(connection)
 
     def checkpoint(self, data: Mapping[str, Any], *, connection: Any = None) -> Any:
-        """Store how far the callback came; as `lease.checkpoint` (C7.6)."""
+        """Store how far the callback came, a JSON object, for the next attempt at this tick (C7.6).
+
+        As `lease.checkpoint`: with `connection`, together with the rows of the caller's open transaction. Raises
+        `LostJobLeaseError` if the run is not ours any more, and `InvalidJobDataError` before any SQL.
+        """
         return self._lease.checkpoint(data, connection=connection)
 
     def complete(self, connection: Any, data: Mapping[str, Any] | None = None) -> Any:
-        """Record SUCCESS in the caller's open transaction, together with its rows (C7.2).
+        """Record SUCCESS in the caller's open transaction, together with its rows (C7.2); give `True`.
 
-        Raises `LostJobLeaseError` if the run is not ours any more.
+        The effect of a tick that is written so happens once, whatever dies. What the callback returns afterwards is not
+        kept, `data` is. Raises `LostJobLeaseError` if the run is not ours any more, and `InvalidJobDataError` before
+        any SQL.
         """
         return self._complete(self._lease, data, connection=connection)
 
 
 class AsyncJobRun(JobRun):
-    """Give a coroutine function its run; `guard` over an async connection gives an awaitable."""
+    """Give a coroutine function its run: as `JobRun`, but await `checkpoint` and `complete`."""
 
     def checkpoint(self, data: Mapping[str, Any], *, connection: Any = None) -> Coroutine[Any, Any, None]:
-        """Store how far the callback came; as `lease.checkpoint` (C7.6)."""
+        """Store how far the callback came; as `JobRun.checkpoint` (C7.6)."""
         saved: Coroutine[Any, Any, None] = self._lease.checkpoint(data, connection=connection)
         return saved
 

@@ -6,31 +6,49 @@ import asyncio
 import inspect
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Generic, Self, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 
 from tenure.endings import Ending
 from tenure.errors import InvalidJobOptionsError, JobServiceStateError
-from tenure.options import JobAcquireOptions, JobSchedulerType
+from tenure.options import DEFAULT_LEASE_MS, JobAcquireOptions, JobSchedulerType
 from tenure.scheduling.events import Listener
-from tenure.scheduling.jobs import Job
+from tenure.scheduling.jobs import CatchUp, Job, Retry
 from tenure.scheduling.node import Node
 from tenure.scheduling.ports import Assignment, LoopPort, Port, ThreadPort
 from tenure.scheduling.retention import Retention, prune_job
 from tenure.scheduling.run import AsyncJobRun, JobRun, Occasion
 from tenure.scheduling.schedule import Schedule
 from tenure.scheduling.statements import SchedulingStatements
+from tenure.scheduling.values import Overlap
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
 
-C = TypeVar("C", bound=Callable[..., Any])
 V = TypeVar("V", AsyncJobSchedulerService, JobSchedulerService)
+D = TypeVar("D")
+A = TypeVar("A", bound=Callable[[AsyncJobRun], Coroutine[Any, Any, object]])
+B = TypeVar("B", bound=Callable[[JobRun], object])
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 KEEP: Final = Retention()
+DEFAULT_RETRY: Final = Retry()
+DEFAULT_LEASE: Final = timedelta(milliseconds=DEFAULT_LEASE_MS)
+
+
+class AsyncRegister(Protocol):
+    """Decorate a coroutine function that is given an `AsyncJobRun`; it stays as it is."""
+
+    def __call__(self, callback: A, /) -> A: ...
+
+
+class Register(Protocol):
+    """Decorate a plain function that is given a `JobRun`; it stays as it is."""
+
+    def __call__(self, callback: B, /) -> B: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +57,10 @@ class _Initial:
     callback: Callable[..., Any]
 
 
-class _Scheduler(Generic[V]):
+class _Scheduler(Generic[V, D]):
     """Hold what both schedulers know before they start: the service, the jobs and the settings."""
 
-    _kind: str
-    _on_loop: bool
+    _on_loop: ClassVar[bool]
 
     def __init__(
         self,
@@ -80,33 +97,62 @@ class _Scheduler(Generic[V]):
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """Give the jobs that are registered, ours for removing old runs included."""
+        """Give the jobs that are registered, in their order; first our own that removes old runs, if it does."""
         return tuple(self._jobs.values())
 
     def add(self, job: Job) -> None:
-        """Register a job, before the start. A code may be registered once."""
+        """Register a job, before the start.
+
+        Raises `InvalidJobOptionsError` if its code is registered already, `TypeError` if its callback is of the other
+        scheduler's kind, and `JobServiceStateError` after the start.
+        """
         self._check_not_started()
         self._check_callback(job.callback)
         if job.code in self._jobs:
             raise InvalidJobOptionsError(f"The job {job.code!r} is registered already. Give each job its own code.")
         self._jobs[job.code] = job
 
-    def job(self, code: str, *, schedule: Schedule, **rules: Any) -> Callable[[C], C]:
-        """Register the decorated function for a schedule; `rules` are those of `Job`, and it is given a run.
+    def job(
+        self,
+        code: str,
+        *,
+        schedule: Schedule,
+        name: str | None = None,
+        lease: timedelta = DEFAULT_LEASE,
+        heartbeat: timedelta | None = None,
+        retry: Retry = DEFAULT_RETRY,
+        catch_up: CatchUp = "latest",
+        catch_up_limit: int = 100,
+        max_lateness: timedelta | None = timedelta(days=1),
+        overlap: Overlap = "skip",
+        timeout: timedelta | None = None,
+        jitter: timedelta = timedelta(0),
+    ) -> D:
+        """Register the decorated function for a schedule, under the rules of `Job`; raises what `Job` and `add` do.
 
-        A mapping that it returns is kept as the run's data. Raises `InvalidJobOptionsError`.
+        It is called with its run, and a mapping that it returns is kept as the run's data: a JSON object. Returning
+        is SUCCESS; raising anything is FAIL, and tried again by `retry`.
         """
+        job = partial(
+            Job, code=code, schedule=schedule, name=name, lease=lease, heartbeat=heartbeat, retry=retry,
+            catch_up=catch_up, catch_up_limit=catch_up_limit, max_lateness=max_lateness, overlap=overlap,
+            timeout=timeout, jitter=jitter,
+        )  # fmt: skip
 
-        def register(callback: C) -> C:
-            self.add(Job(code=code, schedule=schedule, callback=callback, **rules))
+        def register(callback: Callable[..., Any]) -> Callable[..., Any]:
+            self.add(job(callback=callback))
             return callback
 
-        return register
+        return cast(D, register)
 
-    def initial(self, code: str, *, lease: timedelta = timedelta(minutes=15)) -> Callable[[C], C]:
-        """Register the decorated function to run once for ever, before all else; other nodes wait for it (C8.2)."""
+    def initial(self, code: str, *, lease: timedelta = DEFAULT_LEASE) -> D:
+        """Register the decorated function to run once for ever, over all nodes, before any job here ticks (C8.2).
 
-        def register(callback: C) -> C:
+        The start waits for it, at most `initial_wait`, wherever it runs; what it raises here comes out of the start,
+        and the next node to start tries again. Its run has no tick.
+        """
+
+        def register(callback: Callable[..., Any]) -> Callable[..., Any]:
             self._check_not_started()
             self._check_callback(callback)
             options = JobAcquireOptions(
@@ -117,15 +163,23 @@ class _Scheduler(Generic[V]):
             self._initials[options.code] = _Initial(options, callback)
             return callback
 
-        return register
+        return cast(D, register)
 
     def listen(self, listener: Listener) -> None:
-        """Be told what happens here (`tenure.scheduling.events`); a listener that fails is logged, and harms nobody."""
+        """Be told what happens on this node, as one of `tenure.scheduling.events`; before the start.
+
+        Listeners are called one after the other on the scheduler's loop: hand on what takes time. One that raises is
+        logged, and harms nobody.
+        """
         self._check_not_started()
         self._listeners.append(listener)
 
     def healthy(self) -> bool:
-        """Say whether this node is started and its loops turn."""
+        """Say whether this node is started and its loops turn: for a health check.
+
+        False before the start and from the stop on, once the database was not heard of for 30 s (or three polls, if
+        that is longer), or when a loop has ended.
+        """
         return self._node is not None and self._node.healthy()
 
     def _pruning(self, batches: Callable[[], Any]) -> Callable[..., Any]:
@@ -159,14 +213,22 @@ class _Scheduler(Generic[V]):
         self._node = node
 
 
-class AsyncScheduler(_Scheduler[AsyncJobSchedulerService]):
-    """Run jobs at their ticks, on one node each, from the running loop (C10).
+class AsyncScheduler(_Scheduler[AsyncJobSchedulerService, AsyncRegister]):
+    """Run jobs at their ticks, each tick on one node, from the running loop (C10).
 
     Register coroutine functions with `job` and `initial`, then `await scheduler.run()`, or `async with scheduler:`
     beside a server of your own: its body begins when all INITIAL jobs are done. Every node runs the same code; none
-    leads. The service is not closed here.
+    leads. A scheduler starts once. The service is yours: close it after the scheduler has stopped.
 
-    `poll` is how often what others left is looked for, `drain` how long callbacks may go on after a stop.
+    - `poll`, 50 milliseconds to 1 hour: how often, on average, this node says that it lives and looks for what others
+      left. It is no bound on how late a tick starts.
+    - `max_concurrent_runs`: how many callbacks run here at once. Further ticks run elsewhere, or wait for a free place.
+    - `drain`: how long callbacks may go on after a stop. Then they are cancelled and their runs released.
+    - `initial_wait`: how long the start waits for each INITIAL job; then it raises `WaitTimeoutError`.
+    - `retention`: how long ended runs are kept; `None` removes none.
+
+    The start raises what somebody must mend (`JobDatabaseError` for a missing table or grant); it waits for a database
+    that is away, unless there are INITIAL jobs, which raise it.
     """
 
     _on_loop = True
@@ -213,19 +275,17 @@ class AsyncScheduler(_Scheduler[AsyncJobSchedulerService]):
         return prune
 
 
-class Scheduler(_Scheduler[JobSchedulerService]):
-    """Run jobs at their ticks, on one node each, in threads (C10); as `AsyncScheduler` for plain functions.
+class Scheduler(_Scheduler[JobSchedulerService, Register]):
+    """Run jobs at their ticks, each tick on one node, in threads (C10); as `AsyncScheduler` for plain functions.
 
-    `run()` blocks; `with scheduler:` works in the background. A thread cannot be stopped from outside: a callback
-    looks at `run.check()` and `run.stopping`.
+    `run()` blocks; `with scheduler:` works in the background. Each callback has a thread of its own, which cannot be
+    stopped from outside: it looks at `run.check()` and `run.stopping`. One that has not ended after `drain` loses its
+    run to another node, and goes on as long as this process lives.
     """
 
     _on_loop = False
-
-    def __init__(self, jobs: JobSchedulerService, **settings: Any) -> None:
-        super().__init__(jobs, **settings)
-        self._thread: threading.Thread | None = None
-        self._stop: Callable[[], object] | None = None
+    _thread: threading.Thread | None = None
+    _stop: Callable[[], object] | None = None
 
     def __enter__(self) -> Self:
         self._check_not_started()
