@@ -6,11 +6,12 @@ its end::
     statements = OperatingStatements(service.table)
     seen = service.perform(operations.overview(statements, now_boot_s=boot_s()))
 
-On `AsyncJobSchedulerService`, await it.
+On `AsyncJobSchedulerService`, await it. `service.examine(examination.look)` is the doctor.
 """
 
-from tenure.operating import operations
-from tenure.operating.findings import Finding, Level
+from tenure.operating import examination, operations
+from tenure.operating.diagnosis import judge, worst
+from tenure.operating.findings import DoctorFacts, Finding, Level, Pooling, TableFacts
 from tenure.operating.jobs import GRACE, schedule_of
 from tenure.operating.statements import OperatingStatements
 from tenure.operating.states import RunState, state_of
@@ -41,6 +42,7 @@ __all__ = [
     "ActionKind",
     "ActionRecord",
     "ActionVerdict",
+    "DoctorFacts",
     "Finding",
     "Health",
     "HistoryFilter",
@@ -50,16 +52,21 @@ __all__ = [
     "LiveLease",
     "OperatingStatements",
     "Overview",
+    "Pooling",
     "RunGlance",
     "RunLife",
     "RunPage",
     "RunState",
+    "TableFacts",
     "TickFacts",
     "Timeline",
     "Why",
     "WhyVerdict",
+    "examination",
     "explain",
+    "judge",
     "operations",
     "schedule_of",
     "state_of",
+    "worst",
 ]

@@ -121,5 +121,5 @@ def _lateness(
     undecided: datetime | None, unfinished: Sequence[RunGlance], running: Sequence[LiveLease], clock: datetime
 ) -> timedelta | None:
     ticks = [run.scheduled_at for run in (*unfinished, *(lease.run for lease in running)) if run.scheduled_at]
-    oldest = min([*ticks, *([undecided] if undecided else [])], default=None)
-    return None if oldest is None else max(clock - oldest, timedelta(0))
+    ticks += [undecided] if undecided else []
+    return max(clock - min(ticks), timedelta(0)) if ticks else None

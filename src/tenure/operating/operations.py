@@ -256,15 +256,16 @@ def _named(query: Query, **values: Any) -> Call:
 def _checked_filter(wanted: HistoryFilter) -> dict[str, Any]:
     check_instant("since", wanted.since)
     check_instant("until", wanted.until)
-    if wanted.state in (RunState.RUNNING, RunState.EXPIRED):
+    if wanted.state is RunState.RUNNING or wanted.state is RunState.EXPIRED:
         raise InvalidJobOptionsError(f"state cannot be {wanted.state.value!r} here. Ask for status RUNNING.")
+    kind = None if wanted.type is None else JobSchedulerType(wanted.type)
     return {
         "code": _checked_text("code", wanted.code),
         "holder": _checked_text("holder", wanted.holder),
         "since": wanted.since,
         "until": wanted.until,
         "outcome": None if wanted.state is None else wanted.state.value,
-        "type": None if wanted.type is None else JobSchedulerType(wanted.type).value,
+        "type": None if kind is None else kind.value,
     }
 
 

@@ -20,8 +20,9 @@ _HAS_OUTCOME = (
     "= CAST(:outcome AS varchar)"
 )
 _CLOCK: Final = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS bigint)"
-_SLACK = "INTERVAL '1 minute'"
-"""Tokens are drawn and clocks are read in one statement, but not in one instant."""
+# Tokens are drawn and clocks are read in one statement, but not in one instant: a minute is room for that.
+_SOONER = "to_timestamp(EXTRACT(EPOCH FROM CAST(:since AS timestamptz)) - 60)"
+_LATER = "to_timestamp(EXTRACT(EPOCH FROM CAST(:until AS timestamptz)) + 60)"
 _ACTION_DATA = "jsonb_build_object('{word}', true, 'by', CAST(:by AS text), 'reason', CAST(:reason AS text))"
 
 
@@ -81,36 +82,36 @@ def _filtered(table: Table, name: str, within: Within) -> Query:
     fits = ["true"]
     steps = ""
     if within.since:
-        steps += _steps(table, "since_steps", f"CAST(:since AS timestamptz) - {_SLACK}")
+        steps += _steps("since_steps", _SOONER)
         along.append('run."fencingToken" > (SELECT max("low") FROM since_steps)')
         fits.append(f"{_BEGAN.format(of='run')} >= CAST(:since AS timestamptz)")
     if within.until:
-        steps += _steps(table, "until_steps", f"CAST(:until AS timestamptz) + {_SLACK}")
+        steps += _steps("until_steps", _LATER)
         along.append('run."fencingToken" < (SELECT min("high") FROM until_steps)')
         fits.append(f"{_BEGAN.format(of='run')} <= CAST(:until AS timestamptz)")
     fits += [_HAS_OUTCOME] if within.outcome else []
     fits += ['run."owner" = CAST(:holder AS varchar)'] if within.holder else []
-    fits += [f'run."type" = CAST(:type AS {table.beside("type_enum")})'] if within.type else []
+    fits += ['run."type" = CAST(:type AS ${type_enum})'] if within.type else []
     together = along + (fits[1:] if name == "timeline" else [])
     return _compiled(
         table, name, steps=steps, within=" AND ".join(together), fits=" AND ".join(fits), of_code=of_code
     )  # fmt: skip
 
 
-def _steps(table: Table, name: str, instant: str) -> str:
+def _steps(name: str, instant: str) -> str:
     """Find where an instant lies on the axis of fencing tokens by halving it: some thirty probes of its index.
 
     At the end all runs up to the largest "low" began before the instant, all from the least "high" on at it or later.
     """
     return f"""{name} ("low", "high") AS (
-  SELECT COALESCE(min("fencingToken"), 0) - 1, COALESCE(max("fencingToken"), 0) + 1 FROM {table.quoted}
+  SELECT COALESCE(min("fencingToken"), 0) - 1, COALESCE(max("fencingToken"), 0) + 1 FROM ${{table}}
   UNION ALL
   SELECT CASE WHEN probe."before" THEN probe."fencingToken" ELSE "low" END,
     CASE WHEN probe."before" THEN "high" ELSE halved."middle" + 1 END
   FROM {name} CROSS JOIN LATERAL (SELECT "low" + ("high" - "low" - 1) / 2 AS "middle") AS halved
   LEFT JOIN LATERAL (
     SELECT next."fencingToken", next."fencingToken" < "high" AND {_BEGAN.format(of="next")} < {instant} AS "before"
-    FROM {table.quoted} AS next WHERE next."fencingToken" > halved."middle" ORDER BY next."fencingToken" LIMIT 1
+    FROM ${{table}} AS next WHERE next."fencingToken" > halved."middle" ORDER BY next."fencingToken" LIMIT 1
   ) AS probe ON true
   WHERE "high" - "low" > 1
 ), """
