@@ -1,0 +1,1 @@
+"""What is shown, from what is known: pure, and every text escaped."""
