@@ -21,6 +21,7 @@ _VERBS = {
     "run": "tenure.cli.run",
     "ls": "tenure.cli.runs",
     "show": "tenure.cli.runs",
+    "dashboard": "tenure.cli.dashboard",
     "schema": "tenure.cli.schema",
     "demo": "tenure.cli.demo",
 }
