@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 
-.PHONY: demo test pgbouncer check format bench chaos docs clean
+.PHONY: demo test pgbouncer check format bench chaos screenshots docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tenure demo
@@ -37,6 +37,10 @@ bench: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	$(BIN)/python -m tests.chaos $(if $(QUICK),--quick)
+
+# The pictures of the README, drawn anew by the tests.
+screenshots: $(VENV)/.dev
+	TENURE_SCREENSHOTS=docs/images $(PYTEST) tests/browser/test_pictures.py
 
 docs: $(VENV)/.dev
 	$(PYTEST) tests/docs

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 import tenure
+import tenure.web
 from tenure import AsyncJobSchedulerService, JobSchedulerService, scheduling
 from tenure.outbox import AsyncOutbox, Outbox
 from tenure.scheduling import AsyncJobRun, AsyncScheduler, Job, JobRun, Scheduler
@@ -90,6 +91,13 @@ def test_the_schedulers_public_names_are_these() -> None:
         assert inspect.getdoc(named), name
         for method, _ in inspect.getmembers(named, inspect.isfunction) if isinstance(named, type) else ():
             assert method.startswith("_") or inspect.getdoc(getattr(named, method)), f"{name}.{method}"
+
+
+def test_the_pages_public_names_are_these() -> None:
+    """C11: likewise."""
+    assert set(tenure.web.__all__) == {"Auth", "BasicAuth", "create_app", "serve"}
+    assert all(inspect.getdoc(getattr(tenure.web, name)) for name in ("BasicAuth", "create_app", "serve"))
+    assert "secret" not in repr(tenure.web.BasicAuth("ops", "secret"))
 
 
 def test_the_defaults_are_the_references() -> None:
