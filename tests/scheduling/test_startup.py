@@ -69,6 +69,8 @@ def test_a_stop_ends_a_blocking_start(database_url: str, held: JobAcquired) -> N
         scheduler.stop()
         with pytest.raises(JobServiceStateError, match="stopped before it had started"):
             starting.result(10)
+        service.complete(held)  # what the thread that waits is waiting for
+        eventually(lambda: "tenure-job" not in [thread.name for thread in threading.enumerate()])
 
 
 async def test_an_initial_job_that_runs_here_may_end(database_url: str) -> None:
