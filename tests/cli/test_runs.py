@@ -21,7 +21,7 @@ HARMLESS = r"\x1b[2J[red]x[/red]\u202e"
 KEYS = [
     *("id", "idempotency_key", "type", "code", "run_key", "name", "status", "attempt", "fencing_token", "holder"),
     *("lease_ms", "lease_left_ms", "created_at", "started_at", "modified_at", "finished_at", "data"),
-    *("checkpoint", "checkpointed_at"),
+    *("checkpoint", "checkpointed_at", "scheduled_at", "outcome", "retry_at"),
 ]
 INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 

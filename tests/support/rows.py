@@ -39,7 +39,7 @@ def execute(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement.encode(), values or None)
         # rows may have no columns, and then the cursor has no description
-        answered = cursor.pgresult is not None and cursor.pgresult.status is ExecStatus.TUPLES_OK
+        answered = cursor.pgresult is not None and cursor.pgresult.status == ExecStatus.TUPLES_OK
         return cursor.fetchall() if answered else []
 
 
