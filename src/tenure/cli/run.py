@@ -45,8 +45,8 @@ _LOOKS_A_LEASE = 80
     epilog="""\b
 The command's environment has TENURE_IDEMPOTENCY_KEY (the same for every
 attempt), TENURE_FENCING_TOKEN (larger for each later lease), TENURE_ATTEMPT,
-TENURE_RUN_KEY and, of a tick, TENURE_SCHEDULED_AT (UTC). Its stderr passes through; the last 4 KiB of it are kept
-in the row with the exit code.
+TENURE_RUN_KEY and, of a tick, TENURE_SCHEDULED_AT (UTC). Its stderr passes
+through; the last 4 KiB of it are kept in the row with the exit code.
 
 \b
 Exit codes: the command's own, or
