@@ -243,14 +243,11 @@ def ask(url: str, method: str = "GET") -> tuple[int, str]:
 
 
 @pytest.mark.direct("stands in front of the database itself")
-@pytest.mark.parametrize("kind", KINDS)
-def test_health_follows_the_database(database_url: str, folder: Path, kind: str) -> None:
-    """200 once started, 503 when the database was not heard of for 30 s, 200 again, 503 while it drains."""
+def test_health_follows_the_database(database_url: str, folder: Path) -> None:
+    """200 once started, 503 when the database was not heard of for 30 s, 200 again."""
     with FaultProxy.in_front_of(database_url) as proxy:
         tenure = Tenure(proxy.url(database_url))
-        with tenure.start("worker", f"app_of.{kind}:scheduler", "--health-port", "0", cwd=folder, bufsize=0) as process:
-            url = address(process)
-            eventually(lambda: ask(url) == (200, "healthy\n"), 30)
+        with healthy_worker(tenure, folder, "AsyncScheduler") as (process, url):
             assert ask(url, "HEAD") == (200, "")
             assert ask(f"{url}?from=probe")[0] == 200
             assert ask(url.replace("healthz", "x"))[0] == 404
@@ -260,10 +257,29 @@ def test_health_follows_the_database(database_url: str, folder: Path, kind: str)
             eventually(lambda: ask(url) == (503, "not healthy\n"), 60, 0.2)
             proxy.refuse_new(False)
             eventually(lambda: ask(url)[0] == 200, 30, 0.1)
-            process.send_signal(signal.SIGTERM)
-            eventually(lambda: ask(url)[0] == 503, 10)
             (folder / "let-it-end").touch()
-            assert finished(process).code == 0
+            assert told(process, signal.SIGTERM).code == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_that_drains_is_not_healthy(tenure: Tenure, folder: Path, kind: str) -> None:
+    """C10.8: 503 from the signal on, so that nobody sends it anything, while what runs goes on."""
+    with healthy_worker(tenure, folder, kind) as (process, url):
+        eventually(lambda: runs(str(tenure.url), "RUNNING"), 30)
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: ask(url)[0] == 503, 30)
+        (folder / "let-it-end").touch()
+        assert finished(process).code == 0
+
+
+@contextmanager
+def healthy_worker(tenure: Tenure, folder: Path, kind: str) -> Generator[tuple[Process, str]]:
+    """Start a worker with a health port, and wait until it is healthy."""
+    place = f"app_of.{kind}:scheduler"
+    with tenure.start("worker", place, "--health-port", "0", cwd=folder, bufsize=0) as process:
+        url = address(process)
+        eventually(lambda: ask(url) == (200, "healthy\n"), 30)
+        yield process, url
 
 
 def test_an_applications_logging_is_left_to_it(tenure: Tenure, folder: Path) -> None:
