@@ -66,6 +66,7 @@ SCHEDULING_NAMES = {
     "Schedule",
     "Scheduler",
     "run_key",
+    "schedule_from",
 }
 
 
