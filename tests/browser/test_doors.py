@@ -85,7 +85,7 @@ def test_a_port_that_is_taken_is_one_line(database_url: str) -> None:
     """C11: what is wrong, and what to give instead."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         told = Tenure(database_url)("dashboard", "--port", str(taken.getsockname()[1]))
-    assert told.code == 1
+    assert told.code == 69
     assert "Give another --port." in told.err
 
 

@@ -35,7 +35,7 @@ def dashboard(*, connection: Connection, host: str, port: int, writable: bool, u
     """Serve a page that shows jobs, runs and nodes, live.
 
     Without a password it is served to this machine alone, and says so. It is plain HTTP: for other machines put a proxy
-    with TLS before it.
+    with TLS before it. Exit code 69: the port cannot be had.
 
     \b
     Examples:
@@ -59,9 +59,8 @@ def dashboard(*, connection: Connection, host: str, port: int, writable: bool, u
         try:
             serve(app, host=host, port=port, ready=lambda address: _announce(address, auth, writable=writable))
         except OSError as error:
-            raise click.ClickException(
-                f"Port {port} of {host} cannot be had: {error.strerror or error}. Give another --port."
-            ) from error
+            say(f"Port {port} of {host} cannot be had: {error.strerror or error}. Give another --port.")
+            return ExitCode.UNAVAILABLE
     return ExitCode.OK
 
 
