@@ -102,6 +102,10 @@ def test_runs_are_filtered_by_state_time_and_node(filled: str, tab: Page) -> Non
         tab.get_by_role("button", name="Filter").click()
         expect(rows.first).to_contain_text("exhausted")
         assert 28 <= rows.count() <= 33
+        tab.get_by_label("before").fill("tomorrow, or so")
+        tab.get_by_role("button", name="Filter").click()
+        expect(tab.get_by_role("alert").last).to_contain_text("“tomorrow, or so” is no time, and was left out.")
+        tab.get_by_label("before").fill("")
         holder = rows.first.locator("td").nth(4).inner_text()
         tab.get_by_label("Node").fill(holder)
         tab.get_by_role("button", name="Filter").click()

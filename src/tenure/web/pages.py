@@ -26,7 +26,8 @@ CHARTED: Final = 120
 TICKS: Final = 10
 PAGE: Final = 50
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FILTERS: Final = ("state", "since", "until", "holder")
+_TIMES: Final = ("since", "until")
+_FILTERS: Final = ("state", *_TIMES, "holder")
 
 
 class Pages:
@@ -59,15 +60,9 @@ class Pages:
         of = find_job(seen, code)
         if of is None:
             raise ProblemError(404, f"There is no job {code!r} here.", "The overview lists those that are.")
-        timezone = of.job.timezone if of.job else None
-        given = {name: request.query_params.get(name, "").strip() for name in _FILTERS}
-        before = _number(request.query_params.get("before"))
-        page = await self._source.ask(operations.history, _filter(code, given, timezone), before=before, limit=PAGE)
         until = seen.clock + timedelta(days=1)
         charted = await self._source.ask(operations.timeline, _LONG_AGO, until, code=code, limit=CHARTED)
-        runs = [glance_of(run) for run in page.runs]
-        filtered = {name: value for name, value in given.items() if value}
-        top = max((run.fencing_token for run in of.recent), default=0)
+        timezone = of.job.timezone if of.job else None
         return self._renderer.page(
             request,
             "job.html",
@@ -76,13 +71,27 @@ class Pages:
             ticks=_next_ticks(of, seen.clock),
             timezone=timezone,
             history=history_of(charted.runs),
-            runs=runs,
-            given=given,
-            filtered=bool(filtered) or before is not None,
-            older=None if page.before is None else urlencode({"code": code, **filtered, "before": page.before}),
             done=_done(request),
-            live=urlencode({"page": "job", "code": code, "top": top}),
+            live=urlencode(
+                {"page": "job", "code": code, "top": max((run.fencing_token for run in of.recent), default=0)}
+            ),
+            **await self._runs(request, code, timezone),
         )
+
+    async def _runs(self, request: Request, code: str, timezone: str | None) -> dict[str, Any]:
+        """Give a page of a job's runs, and the filters that it meets."""
+        given = {name: request.query_params.get(name, "").strip() for name in _FILTERS}
+        before = _number(request.query_params.get("before"))
+        page = await self._source.ask(operations.history, _filter(code, given, timezone), before=before, limit=PAGE)
+        filtered = {name: value for name, value in given.items() if value}
+        older = urlencode({"code": code, **filtered, "before": page.before or 0})
+        return {
+            "runs": [glance_of(run) for run in page.runs],
+            "given": given,
+            "filtered": bool(filtered) or before is not None,
+            "unread": [given[name] for name in _TIMES if given[name] and _instant(given[name], timezone) is None],
+            "older": None if page.before is None else older,
+        }
 
     async def run(self, request: Request) -> Response:
         """Show one run: its attempts, what it left, and why it did or did not run."""
