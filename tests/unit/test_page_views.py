@@ -15,6 +15,8 @@ from tenure.operating import LifeAttempt, RunGlance, RunLife, RunState
 from tenure.records import RunRecord
 from tenure.scheduling.values import JobRecord
 from tenure.web.auth import is_loopback
+from tenure.web.forms import Forms
+from tenure.web.guard import WHO
 from tenure.web.parts import Topic
 from tenure.web.problems import Problems
 from tenure.web.rendering import FOLDER, Renderer, Standing
@@ -277,3 +279,18 @@ async def test_a_database_that_fails_is_a_page_that_says_what_was_done(uncertain
     text = bytes(answer.body).decode()
     assert "&lt;it is away&gt;" in text
     assert words in text
+
+
+def test_a_form_is_of_one_person_and_of_one_secret() -> None:
+    """C11: what was signed for one is worth nothing in another's browser, or in another process without the secret."""
+
+    def request(who: str | None) -> Request:
+        return Request({"type": "http", "headers": [(b"cookie", b"tenure_csrf=" + b"c" * 32)], WHO: who})
+
+    ours, theirs = Forms("ours"), Forms("theirs")
+    cookie, signature = ours.token_for(request("alice"))
+    assert cookie == "c" * 32
+    assert Forms(b"ours").token_for(request("alice")) == (cookie, signature)
+    others = [ours.token_for(request("bob")), ours.token_for(request(None)), theirs.token_for(request("alice"))]
+    assert signature not in [other for _, other in others]
+    assert Forms(None).token_for(request(None)) != Forms(None).token_for(request(None))

@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tenure.web.guard import WHO
+
 COOKIE: Final = "tenure_csrf"
 FIELD: Final = "csrf"
 _LIMIT_BYTES: Final = 65_536
@@ -26,7 +28,7 @@ class FormError(Exception):
 
 
 class Forms:
-    """Sign forms and check them: the cookie and the field must both be ours, and belong together.
+    """Sign forms and check them: the cookie and the field must both be ours, and belong together and to who asks.
 
     Processes that serve the same page behind one address need the same `secret`.
     """
@@ -38,7 +40,7 @@ class Forms:
         """Give the cookie and the field for a form on a page."""
         known = request.cookies.get(COOKIE, "")
         cookie = known if 20 <= len(known) <= 100 else secrets.token_urlsafe(24)
-        return cookie, self._signed(cookie)
+        return cookie, self._signed(request, cookie)
 
     def remember(self, request: Request, response: Response, cookie: str) -> None:
         """Leave the cookie with the browser; no script reads it, and no other site's request brings it."""
@@ -52,14 +54,16 @@ class Forms:
             raise FormError(403, "This form was sent from another site, and was not taken.")
         form = await _fields(request)
         given, cookie = form.pop(FIELD, ""), request.cookies.get(COOKIE, "")
-        if not cookie or not hmac.compare_digest(given.encode(), self._signed(cookie).encode()):
+        if not cookie or not hmac.compare_digest(given.encode(), self._signed(request, cookie).encode()):
             raise FormError(
                 403, "This form is too old, or not from this page. Nothing was done. Go back and reload it."
             )
         return form
 
-    def _signed(self, cookie: str) -> str:
-        return hmac.new(self._secret, cookie.encode(), sha256).hexdigest()
+    def _signed(self, request: Request, cookie: str) -> str:
+        # of one person only: a pair that somebody was given for himself is worth nothing in another's browser
+        signed = f"{request.scope.get(WHO) or ''}\n{cookie}"
+        return hmac.new(self._secret, signed.encode(), sha256).hexdigest()
 
 
 async def _fields(request: Request) -> dict[str, str]:

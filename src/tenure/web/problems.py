@@ -24,7 +24,7 @@ class ProblemError(Exception):
         self.advice = advice
 
 
-_READING: Final = "Nothing was changed. The commands `tenure doctor` and `tenure schema check` say more."
+_READING: Final = "Nothing was changed. `tenure schema check` may say more."
 _ACTING: Final = "Whether it was done is not known. Go back and send the same form again: it is done once."
 
 
