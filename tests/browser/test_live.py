@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 
 from playwright.sync_api import Page, expect
 
 from tenure import JobSchedulerService
+from tenure.web.views.words import left, relative, since
 from tests.browser.serving import ask, dashboard, listening
 from tests.browser.working_node import CODE
 from tests.scenarios.test_costs import CountingProxy
@@ -22,6 +25,7 @@ from tests.support.scheduling import MINUTE, TickNode, known_for
 from tests.support.waiting import eventually
 
 BEATS = 4
+NOW = datetime(2026, 7, 20, 3, tzinfo=UTC)
 
 
 @contextmanager
@@ -111,6 +115,39 @@ def test_a_jobs_page_tells_of_new_runs_and_does_not_jump(
         expect(row).to_have_count(1)
         tab.get_by_role("link", name="1 newer run: show").click()
         expect(row).to_have_count(2)
+
+
+def test_the_script_goes_on_as_the_server_writes(address: str, tab: Page) -> None:
+    """A time that counts has the same words from both, for each kind and each size."""
+    away_s = (95_000.5, 3_725.5, 75.5, 12.5, 0.4, -12.5, -3_725.5, -200_000.5)
+    kinds = {"when": relative, "since": since, "left": left}
+    moment = NOW + timedelta(milliseconds=250)  # the script may have looked anywhere in half a second
+    written = [
+        re.sub("<[^>]*>", "", str(write(NOW + timedelta(seconds=seconds), moment)))
+        for write in kinds.values()
+        for seconds in away_s
+    ]
+    tab.goto(address)
+    expect(tab.locator("#pulse")).to_contain_text("live")
+
+    def shown() -> list[str]:
+        tab.evaluate(SHOW_TIMES, [list(kinds), list(away_s)])
+        return eventually(lambda: all(found := tab.locator(".probe").all_inner_texts()) and found) or []
+
+    # once more where this machine was too slow to look in time
+    assert eventually(lambda: shown() == written)
+
+
+SHOW_TIMES = """([kinds, away]) => {
+  document.querySelectorAll(".probe").forEach(time => time.remove());
+  kinds.forEach(kind => away.forEach(seconds => {
+    const time = document.createElement("time");
+    time.dataset.clock = kind;
+    time.className = "probe";
+    time.dateTime = new Date(Date.now() + seconds * 1000).toISOString();
+    document.querySelector("main").append(time);
+  }));
+}"""
 
 
 def test_all_open_pages_together_cost_one_query_a_second(database_url: str) -> None:
