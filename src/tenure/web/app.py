@@ -8,7 +8,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
@@ -52,7 +52,16 @@ def create_app(
     feed = Feed(source)
     pages, streams = Pages(source, renderer), Streams(feed, Parts(renderer))
     acting = Acting(source, renderer, Forms(secret), writable=writable)
-    routes = [
+    guard = Middleware(Guard, auth=auth, hosts=hosts)
+    app = Starlette(
+        routes=_routes(pages, acting, streams), middleware=[guard], exception_handlers=Problems(renderer).handlers()
+    )
+    app.state.feed = feed
+    return app
+
+
+def _routes(pages: Pages, acting: Acting, streams: Streams) -> list[BaseRoute]:
+    return [
         Route("/", pages.overview),
         Route("/job", pages.job),
         Route("/run", pages.run),
@@ -63,10 +72,6 @@ def create_app(
         Route("/live", streams.live),
         Mount("/static", _Static(directory=STATIC)),
     ]
-    guard = Middleware(Guard, auth=auth, hosts=hosts)
-    app = Starlette(routes=routes, middleware=[guard], exception_handlers=Problems(renderer).handlers())
-    app.state.feed = feed
-    return app
 
 
 class _Static(StaticFiles):
