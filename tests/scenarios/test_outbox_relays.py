@@ -230,13 +230,13 @@ async def test_cancelled_at_any_moment_nothing_is_lost(database_url: str) -> Non
 
     async with AsyncOutbox(database_url) as box:
         for steps in range(1, 60):
-            running = asyncio.create_task(box.relay(publish, batch=3))
+            running = asyncio.create_task(box.relay(publish, batch=3, max_attempts=60))
             for _ in range(steps):
                 await asyncio.sleep(0)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         end_claims(database_url)  # a claim whose answer came too late, at worst
-        while await box.relay(publish):
+        while await box.relay(publish, max_attempts=60):  # each cancelled handing over has counted as an attempt
             pass
     assert published == set(range(1, 41))
     assert unsent(database_url) == 0

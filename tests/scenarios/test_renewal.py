@@ -333,7 +333,7 @@ class TestEnds:
             def callback(lease: JobExecutionLease) -> LostReason | None:
                 first = modified_at(database_url, lease.id)
                 eventually(lambda: modified_at(database_url, lease.id) > first)
-                proxy.latency(0.1)
+                proxy.hold_answer(b"WITH settled", LEASE_S)
                 assert getattr(node, outcome)(lease, {"by": "hand"})
                 settled = row_of(database_url, lease.id)
                 time.sleep(2 * LEASE_S)

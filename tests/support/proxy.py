@@ -1,4 +1,4 @@
-"""A real TCP proxy in front of PostgreSQL that stops, stalls, cuts, and drops the answer after the commit.
+"""A real TCP proxy in front of PostgreSQL that stops, stalls, cuts, and delays or drops the answer after the commit.
 
 It runs on an event loop in a thread of its own, so a test may block and the faults go on. It reads as much of the wire
 protocol as it needs to know where a message ends, which statement a Bind means, and which ReadyForQuery ends an
@@ -21,7 +21,7 @@ _PATIENCE_S = 10
 _TLS_REQUEST, _GSS_REQUEST, _CANCEL_REQUEST = 80877103, 80877104, 80877102
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
-Action = Literal["cut before", "cut after", "stall after"]
+Action = Literal["cut before", "cut after", "stall after", "hold answer"]
 # When a chunk is due, and the chunk; an empty one is the end.
 _Arrivals = asyncio.Queue[tuple[float, bytes]]
 # Takes a chunk; returns what to hand on, and whether to cut after it.
@@ -33,6 +33,7 @@ class _Trigger:
     pattern: bytes
     action: Action
     left: int
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class _Link:
         self._answers_due = self._answers_seen = 0
         self._doomed: tuple[_Trigger, int] | None = None
         self._silent = False
+        self._holding: _Trigger | None = None
         if open:
             self._gate.set()
 
@@ -156,10 +158,21 @@ class _Link:
                 if trigger.action == "cut before":
                     self._proxy.cut += 1
                     return passed, True
-                self._doomed = trigger, self._answers_due + 1
+                if trigger.action == "hold answer":
+                    self._holding = trigger
+                else:
+                    self._doomed = trigger, self._answers_due + 1
             self._count(message)
             passed += message.raw
+            if self._holding and message.kind in (b"Q", b"S"):
+                self._hold(self._holding.seconds)
         return passed, False
+
+    def _hold(self, seconds: float) -> None:
+        """Let no answer through for so long; what the client has just sent is on its way already."""
+        self._holding = None
+        self._gate.clear()
+        asyncio.get_running_loop().call_later(seconds, self.heal)
 
     def _text(self, message: _Message) -> bytes:
         """Return what a pattern is looked for in: a Bind also stands for the statement that it names."""
@@ -306,6 +319,10 @@ class FaultProxy:
     def stall_after(self, pattern: bytes, times: int = 1) -> None:
         """Do as `cut_after` does, but leave the client with an open connection on which nothing ever comes."""
         self._triggers.append(_Trigger(pattern, "stall after", times))
+
+    def hold_answer(self, pattern: bytes, seconds: float, times: int = 1) -> None:
+        """Hand a message holding the pattern on at once, and its answer so much later; as `cut_after` otherwise."""
+        self._triggers.append(_Trigger(pattern, "hold answer", times, seconds))
 
     def trigger_for(self, kind: bytes, text: bytes) -> _Trigger | None:
         """Return the first trigger that a message sets off, and count it. For the links."""
