@@ -12,7 +12,10 @@ from tenure import AsyncJobSchedulerService
 from tenure.demo.node import die_with_parent
 from tenure.scheduling import AsyncJobRun, AsyncScheduler, Every, Retry
 
-EFFECTS = "CREATE TABLE effects (code text, tick timestamptz, node text, attempt int, at timestamptz DEFAULT clock_timestamp())"
+EFFECTS = (
+    "CREATE TABLE effects (code text, tick timestamptz, node text, attempt int, "
+    "at timestamptz DEFAULT clock_timestamp())"
+)
 LEASE = timedelta(seconds=2)
 
 
