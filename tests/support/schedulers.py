@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, TypeVar
 from uuid import uuid4
@@ -39,7 +39,7 @@ class Node:
     def __init__(self, url: str, kind: Kind, label: str, **settings: Any) -> None:
         self.kind = kind
         self.told: list[Event] = []
-        given = {"poll": SECOND / 10, "drain": 10 * SECOND, "retention": None, **settings}
+        given = {"poll": SECOND / 10, "drain": 10 * SECOND, "initial_wait": 20 * SECOND, "retention": None, **settings}
         self.service: Any
         self.scheduler: Any
         if kind == "AsyncScheduler":
@@ -50,7 +50,7 @@ class Node:
             self.scheduler = Scheduler(self.service, **given)
         self.scheduler.listen(self.told.append)
         self._stop: Callable[[], object] | None = None
-        self._thread = threading.Thread(target=self._live, name=f"test-{label}")
+        self._thread = threading.Thread(target=self._live, name=f"test-{label}", daemon=True)
         self._started: Future[None] = Future()
 
     def job(self, code: str, work: Work, schedule: Schedule = RARE, **rules: Any) -> None:
@@ -79,12 +79,16 @@ class Node:
 
     def stop(self) -> None:
         """Stop, and wait for the end."""
-        if self._thread.ident is None:
-            return
+        self.ask_to_stop()
+        if self._thread.ident is not None:
+            self._thread.join(30)
+            assert not self._thread.is_alive(), "the node has not ended"
+
+    def ask_to_stop(self) -> None:
+        """Stop, without waiting for the end."""
         if self._stop is not None:
-            self._stop()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "the node has not ended"
+            with suppress(RuntimeError):  # its loop has ended
+                self._stop()
 
     def heard(self, kind: type[E], code: str | None = None) -> list[E]:
         """Give the events of one kind, those about one job if it is given."""
@@ -162,6 +166,8 @@ def nodes_of(url: str, kind: Kind) -> Iterator[MakeNode]:
     try:
         yield make
     finally:
+        for node in made:
+            node.ask_to_stop()
         for node in made:
             node.stop()
 
