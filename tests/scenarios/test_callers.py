@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +24,9 @@ from tenure import (
     JobSchedulerService,
     JobServiceStateError,
 )
+from tests.support.proxy import FaultProxy
 from tests.support.rows import execute, row_of
+from tests.support.waiting import eventually
 
 LEASE_MS = 900
 LEASE_S = LEASE_MS / 1000
@@ -104,10 +107,9 @@ class TestWhoMayUseAService:
         assert await node.heartbeat(won) is True
         assert await node.complete(won) is True
 
-    def test_threads_share_a_service_from_its_first_use(
-        self, database_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Issue 2: 16 threads that use it at once for the first time get one pool, closed with the service."""
+    @pytest.fixture
+    def made(self, monkeypatch: pytest.MonkeyPatch) -> list[ConnectionPool[Any]]:
+        """The pools that are made, in their order."""
         made: list[ConnectionPool[Any]] = []
         original = psycopg_pool.ConnectionPool.__init__
 
@@ -116,6 +118,27 @@ class TestWhoMayUseAService:
             original(pool, *given, **named)
 
         monkeypatch.setattr(psycopg_pool.ConnectionPool, "__init__", spy)
+        return made
+
+    def test_closed_in_the_middle_of_its_first_use_it_leaves_no_pool(
+        self, database_url: str, made: list[ConnectionPool[Any]]
+    ) -> None:
+        """C11: the call that is under way comes to its end on a connection of its own."""
+        with FaultProxy.in_front_of(database_url) as proxy, ThreadPoolExecutor(1) as pool:
+            proxy.latency(0.1)
+            node = JobSchedulerService(proxy.url(database_url))
+            acquiring = pool.submit(node.acquire, options("x"))
+            eventually(lambda: proxy.connections == 1)
+            node.close()
+            won = acquiring.result(20)
+            assert won.acquired is True
+            assert node.complete(won) is True
+        assert [each for each in made if not each.closed] == []
+
+    def test_threads_share_a_service_from_its_first_use(
+        self, database_url: str, made: list[ConnectionPool[Any]]
+    ) -> None:
+        """Issue 2: 16 threads that use it at once for the first time get one pool, closed with the service."""
         node, together = JobSchedulerService(database_url), threading.Barrier(16)
 
         def use(n: int) -> None:

@@ -1,4 +1,4 @@
-"""A fleet of ticking nodes under faults, and what its tables say. ``python -m tests.scheduling.fleet`` plays long."""
+"""A fleet of ticking nodes under faults, and what its tables say afterwards; `python -m` plays it for long."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def problems(url: str) -> list[str]:
         url,
         'SELECT r."code", r."scheduledAt", r."outcome", e.code IS NOT NULL FROM "job-scheduler" AS r '
         'LEFT JOIN effects AS e ON e.code = r."code" AND e.tick = r."scheduledAt" '
-        "WHERE (e.code IS NOT NULL) "
-        "<> (r.\"status\" = 'SUCCESS' AND COALESCE(r.\"outcome\", 'succeeded') = 'succeeded')",
+        "WHERE (e.code IS NOT NULL) <> "
+        "(r.\"status\" = 'SUCCESS' AND COALESCE(r.\"outcome\", 'succeeded') = 'succeeded')",
     )
     found += [
         f"{code} at {tick} ended {outcome!r}, and its effect is there: {there}" for code, tick, outcome, there in unlike

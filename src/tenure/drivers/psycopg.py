@@ -45,6 +45,7 @@ class PsycopgDriver:
         self._source = _source(None if isinstance(database, ConnectionPool) else database)
         self._pool: ConnectionPool[Any] | None = self._given
         self._opening = threading.Lock()
+        self._closed = False
         self._refusals = Refusals()
         self._table = table
         self._sender = Sender(table)
@@ -66,7 +67,8 @@ class PsycopgDriver:
         return await PsycopgLink.open(self._recipe(), self._table, limit_s)
 
     def close(self) -> None:
-        """Close the pool if it is ours."""
+        """Close the pool if it is ours; what is sent later has a connection of its own."""
+        self._closed = True
         if self._pool and not self._given:
             self._pool.close(timeout=CLOSE_LIMIT_S)
 
@@ -99,14 +101,16 @@ class PsycopgDriver:
             self._connect().close()  # an unreachable server says so here, by its own error
             raise busy(f"No connection of the pool was free within {limit_s / 2:g} s. Raise its max_size.") from None
 
-    def _opened_pool(self) -> ConnectionPool[Any]:
-        if self._pool is None:
+    def _opened_pool(self) -> ConnectionPool[Any] | None:
+        if self._pool is None and not self._closed:
             came_s = time.monotonic()
             with self._opening:
                 if self._pool is None:
                     with self._refusals.shared_since(came_s):
                         self._connect().close()  # the pool would retry in silence where this says what is wrong
                     self._pool = self._open_pool()
+                    if self._closed:  # meanwhile, in another thread
+                        self.close()
         return self._pool
 
     def _open_pool(self) -> ConnectionPool[Any]:
@@ -140,6 +144,7 @@ class AsyncPsycopgDriver:
         self._source = _source(None if isinstance(database, AsyncConnectionPool) else database)
         self._pool: AsyncConnectionPool[Any] | None = self._given
         self._opening = asyncio.Lock()
+        self._closed = False
         self._refusals = Refusals()
         self._table = table
         self._sender = AsyncSender(table)
@@ -159,7 +164,8 @@ class AsyncPsycopgDriver:
         return await PsycopgLink.open(await self._recipe(), self._table, limit_s)
 
     async def close(self) -> None:
-        """Close the pool if it is ours."""
+        """Close the pool if it is ours; what is sent later has a connection of its own."""
+        self._closed = True
         if self._pool and not self._given:
             await self._pool.close(timeout=CLOSE_LIMIT_S)
 
@@ -194,14 +200,16 @@ class AsyncPsycopgDriver:
         finally:
             await (connection.close() if pool is None else pool.putconn(connection))
 
-    async def _opened_pool(self) -> AsyncConnectionPool[Any]:
-        if self._pool is None:
+    async def _opened_pool(self) -> AsyncConnectionPool[Any] | None:
+        if self._pool is None and not self._closed:
             came_s = time.monotonic()
             async with self._opening:
                 if self._pool is None:
                     with self._refusals.shared_since(came_s):
                         await (await self._connect(CONNECT_LIMIT_S)).close()  # as in PsycopgDriver
                     self._pool = await self._open_pool()
+                    if self._closed:  # meanwhile, in another task
+                        await self.close()
         return self._pool
 
     async def _open_pool(self) -> AsyncConnectionPool[Any]:

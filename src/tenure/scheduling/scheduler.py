@@ -9,21 +9,20 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 
-from tenure.endings import Ending
 from tenure.errors import InvalidJobOptionsError, JobServiceStateError
 from tenure.options import DEFAULT_LEASE_MS, JobAcquireOptions, JobSchedulerType
 from tenure.scheduling.events import Listener
 from tenure.scheduling.jobs import CatchUp, Job, Retry
 from tenure.scheduling.node import Node
-from tenure.scheduling.ports import Assignment, LoopPort, Port, ThreadPort
+from tenure.scheduling.ports import LoopPort, Port, ThreadPort
 from tenure.scheduling.retention import Retention, prune_job
-from tenure.scheduling.run import AsyncJobRun, JobRun, Occasion
+from tenure.scheduling.run import AsyncJobRun, JobRun
 from tenure.scheduling.schedule import Schedule
+from tenure.scheduling.startup import Initial, Startup
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import Overlap
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
@@ -49,12 +48,6 @@ class Register(Protocol):
     """Decorate a plain function that is given a `JobRun`; it stays as it is."""
 
     def __call__(self, callback: B, /) -> B: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Initial:
-    options: JobAcquireOptions
-    callback: Callable[..., Any]
 
 
 class _Scheduler(Generic[V, D]):
@@ -84,9 +77,10 @@ class _Scheduler(Generic[V, D]):
         self._drain_s = drain.total_seconds()
         self._initial_wait = initial_wait
         self._jobs: dict[str, Job] = {}
-        self._initials: dict[str, _Initial] = {}
+        self._initials: dict[str, Initial] = {}
         self._listeners: list[Listener] = []
         self._node: Node | None = None
+        self._startup: Startup | None = None
         if retention is not None:
             batches = retention.batches
             self.add(prune_job(self._pruning(lambda: batches(SchedulingStatements(jobs.table)))))
@@ -160,7 +154,7 @@ class _Scheduler(Generic[V, D]):
             )
             if options.code in self._initials:
                 raise InvalidJobOptionsError(f"The INITIAL job {code!r} is registered already.")
-            self._initials[options.code] = _Initial(options, callback)
+            self._initials[options.code] = Initial(options, callback)
             return callback
 
         return cast(D, register)
@@ -196,21 +190,35 @@ class _Scheduler(Generic[V, D]):
         if self._node is not None:
             raise JobServiceStateError("The scheduler has started. Register jobs and listeners before.")
 
-    async def _start(self, port: Port) -> None:
+    def _prepare(self, port: Port) -> Startup:
         self._check_not_started()
-        node = Node(
+        self._node = Node(
             port,
             self._jobs.values(),
             poll_s=self._poll_s,
             max_concurrent_runs=self._max_concurrent_runs,
             listeners=self._listeners,
         )
-        for initial in self._initials.values():
-            occasion = Occasion(code=initial.options.code, run_key=None, scheduled_at=None)
-            assignment = Assignment(occasion, initial.callback, None, _no_ending)
-            await port.run_initial(initial.options, assignment, self._initial_wait)
-        await node.start()
-        self._node = node
+        self._startup = Startup(port, self._node, self._initials, self._initial_wait)
+        return self._startup
+
+    async def _live(self, port: Port, stop: asyncio.Event, started: Callable[[], object] = lambda: None) -> None:
+        """Start, live until told to stop, and stop."""
+        if await self._prepare(port).run_unless(stop, self._drain_s):
+            started()
+            try:
+                await stop.wait()
+            finally:
+                await self._halt()
+
+    async def _halt(self) -> None:
+        if self._node is not None:
+            await self._node.stop(self._drain_s)
+
+    def _force(self) -> None:
+        if self._node is not None and self._startup is not None:
+            self._startup.force()
+            self._node.force()
 
 
 class AsyncScheduler(_Scheduler[AsyncJobSchedulerService, AsyncRegister]):
@@ -232,36 +240,38 @@ class AsyncScheduler(_Scheduler[AsyncJobSchedulerService, AsyncRegister]):
     """
 
     _on_loop = True
+    _stop: asyncio.Event | None = None
 
     async def __aenter__(self) -> Self:
-        await self._start(LoopPort(self._service))
+        await self._prepare(LoopPort(self._service)).run()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def stop(self) -> None:
-        """Claim nothing more at once, let callbacks end for `drain`, release what is left (C10.8)."""
-        if self._node is not None:
-            await self._node.stop(self._drain_s)
+        """Claim nothing more at once, let callbacks end for `drain`, release what is left (C10.8); `run` ends, too."""
+        if self._stop is not None:
+            self._stop.set()
+        await self._halt()
 
     async def run(self) -> None:
-        """Run until SIGTERM or SIGINT, or until this is cancelled; then stop. A second signal forces (C10.8)."""
-        stopped = asyncio.Event()
+        """Run until SIGTERM or SIGINT, or until this is cancelled; then stop. A second signal forces (C10.8).
+
+        Forcing ends the time of `drain`: callbacks are cancelled, and their runs released. A third signal waits for
+        nothing. Outside the main thread no signal is heard.
+        """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-        def told() -> None:
-            if stopped.is_set() and task:
-                task.cancel()
-            stopped.set()
-
-        for number in _SIGNALS:
+        assert task is not None, "a coroutine runs in a task"
+        self._stop = asyncio.Event()
+        told = _Told(self._stop.set, self._force, task.cancel)
+        heard = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        for number in heard:
             loop.add_signal_handler(number, told)
         try:
-            async with self:
-                await stopped.wait()
+            await self._live(LoopPort(self._service), self._stop)
         finally:
-            for number in _SIGNALS:
+            for number in heard:
                 loop.remove_signal_handler(number)
 
     def _pruning(self, batches: Callable[[], Any]) -> Callable[..., Any]:
@@ -285,58 +295,76 @@ class Scheduler(_Scheduler[JobSchedulerService, Register]):
 
     _on_loop = False
     _thread: threading.Thread | None = None
-    _stop: Callable[[], object] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _stop: asyncio.Event | None = None
+    _told_to_stop = False
+    _problem: BaseException | None = None
 
     def __enter__(self) -> Self:
-        self._check_not_started()
-        started: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._live(started)), name="tenure-scheduler", daemon=True
-        )
-        self._thread.start()
-        started.result()
+        if not self._begin(Future()):
+            raise JobServiceStateError("The scheduler was stopped before it had started.")
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
-        """Claim nothing more at once, let callbacks end for `drain`, release what is left (C10.8)."""
-        if self._thread is not None and self._stop is not None:
-            with suppress(RuntimeError):  # the loop has ended
-                self._stop()
+        """Claim nothing more at once, let callbacks end for `drain`, release what is left (C10.8); `run` ends, too."""
+        self._tell_to_stop()
+        if self._thread is not None:
             self._thread.join()
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT; then stop. A second signal forces (C10.8). Call it from the main thread."""
-        stopped = threading.Event()
+        """Run until SIGTERM or SIGINT; then stop. A second signal forces (C10.8). Call it from the main thread.
 
-        def told(_number: int, _frame: object) -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
-            stopped.set()
-
-        before = {number: signal.signal(number, told) for number in _SIGNALS}
+        Forcing ends the time of `drain`: runs are released, while their callbacks go on until the process ends. A third
+        signal raises `KeyboardInterrupt`.
+        """
+        began: Future[bool] = Future()
+        told = _Told(self._tell_to_stop, self._tell_to_force, _interrupt)
+        before = {number: signal.signal(number, lambda _number, _frame: told()) for number in _SIGNALS}
         try:
-            with self:
-                while not stopped.wait(1.0):
-                    pass
+            if self._begin(began) and self._thread is not None:
+                self._thread.join()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        if self._problem is not None:
+            raise self._problem
 
-    async def _live(self, started: Future[None]) -> None:
-        loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        self._stop = lambda: loop.call_soon_threadsafe(stop.set)
+    def _begin(self, began: Future[bool]) -> bool:
+        """Start the thread of the loop, and say whether the start came to its end; raise what went wrong there."""
+        self._check_not_started()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._live_in_thread(began)), name="tenure-scheduler", daemon=True
+        )
+        self._thread.start()
+        return began.result()
+
+    async def _live_in_thread(self, began: Future[bool]) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        if self._told_to_stop:
+            self._stop.set()
         try:
-            await self._start(ThreadPort(self._service))
-        except BaseException as error:  # noqa: BLE001 - it comes out of __enter__
-            started.set_exception(error)
-            return
-        started.set_result(None)
-        await stop.wait()
-        if self._node is not None:
-            await self._node.stop(self._drain_s)
+            await self._live(ThreadPort(self._service), self._stop, lambda: began.set_result(True))
+        except BaseException as error:  # noqa: BLE001 - it comes out where the start or the run is waited for
+            self._problem = error
+            if not began.done():
+                began.set_exception(error)
+        else:
+            if not began.done():
+                began.set_result(False)
+
+    def _tell_to_stop(self) -> None:
+        self._told_to_stop = True
+        if self._loop is not None and self._stop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _tell_to_force(self) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._force)
 
     def _pruning(self, batches: Callable[[], Any]) -> Callable[..., Any]:
         def prune(run: JobRun) -> dict[str, int]:
@@ -349,5 +377,15 @@ class Scheduler(_Scheduler[JobSchedulerService, Register]):
         return prune
 
 
-def _no_ending(_error: BaseException | None, _value: Any) -> Ending:
-    return Ending()
+class _Told:
+    """Do what signals ask for: the first, the second, and any after that."""
+
+    def __init__(self, *asked: Callable[[], object]) -> None:
+        self._asked = list(asked)
+
+    def __call__(self) -> None:
+        (self._asked.pop(0) if len(self._asked) > 1 else self._asked[0])()
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
