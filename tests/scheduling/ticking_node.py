@@ -29,7 +29,7 @@ async def effect(url: str, node: str, run: AsyncJobRun) -> None:
         await run.complete(connection)
 
 
-async def main(url: str, node: str, jobs: int) -> None:
+async def main(url: str, node: str, jobs: int, lease: timedelta = LEASE) -> None:
     """Run until a signal ends it."""
     async with AsyncJobSchedulerService(url, owner_label=node) as service:
         scheduler = AsyncScheduler(
@@ -43,7 +43,7 @@ async def main(url: str, node: str, jobs: int) -> None:
             scheduler.job(
                 f"job-{number}",
                 schedule=Every(timedelta(seconds=1)),
-                lease=LEASE,
+                lease=lease,
                 catch_up="all",
                 overlap="allow",
                 retry=Retry(max_attempts=20, first=timedelta(milliseconds=100), most=timedelta(seconds=1)),
@@ -53,4 +53,5 @@ async def main(url: str, node: str, jobs: int) -> None:
 
 if __name__ == "__main__":
     die_with_parent()
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    given_lease = timedelta(seconds=float(sys.argv[4])) if len(sys.argv) > 4 else LEASE
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), given_lease))

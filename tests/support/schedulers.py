@@ -159,7 +159,7 @@ def nodes_of(url: str, kind: Kind) -> Iterator[MakeNode]:
     """Make nodes, and stop them all at the end."""
     made: list[Node] = []
 
-    def make(label: str = "node-a", **settings: Any) -> Node:
+    def make(label: str = "node-a", *, url: str = url, **settings: Any) -> Node:
         made.append(Node(url, kind, label, **settings))
         return made[-1]
 
