@@ -36,7 +36,7 @@ from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease,
 from tenure.lookout import Lookout
 from tenure.operations import Answer, Attempt, Call, GuestEnd, Settled
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import RunRecord
+from tenure.records import RunFilter, RunRecord
 from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, Statements, Table
 
 A = TypeVar("A", bound=Answer)
@@ -60,7 +60,6 @@ OTHER_LOOP: Final = (
     "coroutine that the loop runs."
 )
 OWNER_LABEL_LIMIT: Final = 256
-LIST_LIMIT: Final = 10_000
 
 _living: WeakSet[ServiceBase[Any, Any]] = WeakSet()
 _abandoned: list[object] = []
@@ -185,14 +184,11 @@ class ServiceBase(Generic[D, B]):
         check_lease(lease)
         return operations.renewal_by_hand(self._statements, lease, now_boot_s=now_boot_s)
 
-    def _listing(self, code: str | None, status: JobSchedulerStatus | None, limit: int) -> Attempt[list[RunRecord]]:
-        if not 1 <= limit <= LIST_LIMIT:
-            raise ValueError(f"limit must be 1 to {LIST_LIMIT:,}, not {limit}.")
-        if code is not None:
-            storable_text("code", code)
-        return operations.listing(
-            self._statements, code=code, status=status and JobSchedulerStatus(status), limit=limit, now_boot_s=boot_s()
-        )
+    def _listing(
+        self, code: str | None, status: JobSchedulerStatus | None, outcome: str | None, limit: int
+    ) -> Attempt[list[RunRecord]]:
+        wanted = RunFilter(code=code, status=status, outcome=outcome, limit=limit)
+        return operations.listing(self._statements, wanted, now_boot_s=boot_s())
 
     def _lookup(self, run: UUID | str) -> Attempt[RunRecord | None]:
         if not isinstance(run, UUID):
