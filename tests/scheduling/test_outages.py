@@ -67,7 +67,7 @@ def effects(url: str) -> int:
 def test_an_outage_of_ten_leases_is_waited_out(
     database_url: str, tmp_path: Path, how: Literal["refused", "silent"]
 ) -> None:
-    """Issue 4: less than 5 % of a core, at most one line in the log, and afterwards every tick has its run."""
+    """C11: less than 5 % of a core, at most one line in the log, and afterwards every tick has its run."""
     execute(database_url, EFFECTS)
     log = tmp_path / "log"
     with FaultProxy.in_front_of(database_url) as proxy, ticking(proxy.url(database_url), "node-a", log) as node:
@@ -90,7 +90,7 @@ def test_an_outage_of_ten_leases_is_waited_out(
 
 
 def test_a_node_is_unhealthy_while_it_hears_nothing(make_node: MakeNode, database_url: str) -> None:
-    """Issue 4: after 30 s, made by moving its note of when a loop has turned; and healthy again afterwards."""
+    """C10.8: after 30 s, made by moving its note of when a loop has turned; and healthy again afterwards."""
     with FaultProxy.in_front_of(database_url) as proxy:
         node = make_node("node-a", url=proxy.url(database_url))
         node.job("j", nothing)
@@ -110,7 +110,7 @@ def test_a_node_is_unhealthy_while_it_hears_nothing(make_node: MakeNode, databas
 
 
 def test_a_node_that_starts_during_an_outage_waits_for_its_end(make_node: MakeNode, database_url: str) -> None:
-    """Issue 4: it starts, says what is wrong once, registers when it can, and ticks."""
+    """C11: it starts, says what is wrong once, registers when it can, and ticks."""
     with FaultProxy.in_front_of(database_url) as proxy:
         proxy.refuse_new(True)
         node = make_node("node-a", url=proxy.url(database_url))
@@ -123,7 +123,7 @@ def test_a_node_that_starts_during_an_outage_waits_for_its_end(make_node: MakeNo
 
 
 def test_jobs_and_nodes_whose_rows_are_dropped_are_made_known_again(make_node: MakeNode, database_url: str) -> None:
-    """Issue 4: by whoever runs them; no tick runs twice for it, and none of the past."""
+    """C10.5: by whoever runs them; no tick runs twice for it, and none of the past."""
     nodes = [make_node(label) for label in ("node-a", "node-b")]
     for node in nodes:
         node.job("j", nothing, Every(SECOND), catch_up="all")

@@ -1,4 +1,4 @@
-"""What operators ask for: pause, resume, and a run by hand (C10.5; issue 4, "Command line")."""
+"""What operators ask for: pause, resume, and a run by hand (C10.5, C10.6)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_paused_job_is_not_retried_before_it_is_resumed(make_node: MakeNode, d
 
 
 def test_a_run_by_hand_is_run_once_by_whoever_has_the_job(make_node: MakeNode, database_url: str) -> None:
-    """Issue 4: a run of its own, marked manual; the ticks are not touched by it."""
+    """C10.6: a run of its own, marked manual; the ticks are not touched by it."""
     seen: list[JobRun] = []
     for label in ("node-a", "node-b", "node-c"):
         node = make_node(label)
@@ -73,7 +73,7 @@ def test_a_run_by_hand_is_run_once_by_whoever_has_the_job(make_node: MakeNode, d
 
 
 def test_a_run_by_hand_for_a_tick_is_given_that_tick(make_node: MakeNode, database_url: str) -> None:
-    """Issue 4, `--at`: whether or not that tick has run."""
+    """C10.6: with `at`, whether or not that tick has run."""
     (tick,) = known_before(database_url, "j", 1)
     seen: list[JobRun] = []
     node = make_node()
