@@ -40,7 +40,8 @@ def nothing(run: JobRun) -> None:
 @contextmanager
 def ticking(url: str, name: str, log: Path, jobs: int = 3) -> Iterator[subprocess.Popen[bytes]]:
     """Start a node in a process of its own, which writes what it logs to a file; it is ended in order."""
-    command = [sys.executable, "-m", "tests.scheduling.ticking_node", url, name, str(jobs), str(LEASE_S)]
+    given = [f"--jobs={jobs}", f"--lease-s={LEASE_S}"]
+    command = [sys.executable, "-m", "tests.scheduling.ticking_node", url, name, *given]
     with log.open("wb") as lines:
         process = subprocess.Popen(command, stderr=lines)
     try:

@@ -90,6 +90,8 @@ class Port(Protocol):
 
     @property
     def table(self) -> Table: ...
+    @property
+    def owner_label(self) -> str: ...
     async def perform(self, attempt: Attempt[R]) -> R: ...
     async def win(self, claim_for: ClaimFor) -> Claimed: ...
     async def give_back(self, won: JobAcquired) -> None:
@@ -113,6 +115,11 @@ class LoopPort:
     def table(self) -> Table:
         """Give the table of runs."""
         return self._service.table
+
+    @property
+    def owner_label(self) -> str:
+        """Name the node to people."""
+        return self._service.owner_label
 
     async def perform(self, attempt: Attempt[R]) -> R:
         """Bring an operation to its end."""
@@ -164,6 +171,11 @@ class ThreadPort:
     def table(self) -> Table:
         """Give the table of runs."""
         return self._service.table
+
+    @property
+    def owner_label(self) -> str:
+        """Name the node to people."""
+        return self._service.owner_label
 
     async def perform(self, attempt: Attempt[R]) -> R:
         """Bring an operation to its end."""
