@@ -37,6 +37,9 @@ bench: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	$(BIN)/python -m tests.chaos $(if $(QUICK),--quick)
+	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.burst)
+	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.fleet --rolling 500)
+	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.fleet --seconds 600)
 
 # The pictures of the README, drawn anew by the tests.
 screenshots: $(VENV)/.dev

@@ -92,7 +92,7 @@ class ServiceBase(Generic[D, B]):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
-        return f"<{type(self).__name__} {self._table.quoted} as {self._owner()!r}, {state}>"
+        return f"<{type(self).__name__} {self._table.quoted} as {self.owner_label!r}, {state}>"
 
     def _make_driver(self) -> D:
         raise NotImplementedError
@@ -142,7 +142,9 @@ class ServiceBase(Generic[D, B]):
                 "child with os._exit(), or start it with multiprocessing."
             )
 
-    def _owner(self) -> str:
+    @property
+    def owner_label(self) -> str:
+        """Name this service to people: as given, else `host:pid`. It decides nothing."""
         return self._owner_label or f"{socket.gethostname()}:{os.getpid()}"[:OWNER_LABEL_LIMIT]
 
     @property

@@ -36,6 +36,7 @@ empty = AsyncScheduler(service)
 
 @scheduler.job("work", schedule=Every(timedelta(seconds=1)))
 async def work(run):
+    open("began", "w").close()
     while not os.path.exists("let-it-end"):
         await asyncio.sleep(0.01)
     return {"ended": True}
@@ -79,10 +80,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def working(tenure: Tenure, folder: Path, kind: str, *options: str) -> Generator[Process]:
-    """Start a worker and wait until it has a run under way."""
+    """Start a worker and wait until a callback is under way: a run that was only claimed would be released."""
     with tenure.start("worker", f"app_of.{kind}:scheduler", *options, cwd=folder) as process:
-        if tenure.url:
-            eventually(lambda: runs(str(tenure.url), "RUNNING"), 30)
+        eventually((folder / "began").exists, 30)
         yield process
 
 
@@ -265,7 +265,7 @@ def test_health_follows_the_database(database_url: str, folder: Path) -> None:
 def test_a_worker_that_drains_is_not_healthy(tenure: Tenure, folder: Path, kind: str) -> None:
     """C10.8: 503 from the signal on, so that nobody sends it anything, while what runs goes on."""
     with healthy_worker(tenure, folder, kind) as (process, url):
-        eventually(lambda: runs(str(tenure.url), "RUNNING"), 30)
+        eventually((folder / "began").exists, 30)
         process.send_signal(signal.SIGTERM)
         eventually(lambda: ask(url)[0] == 503, 30)
         (folder / "let-it-end").touch()
