@@ -7,14 +7,10 @@ from collections.abc import Iterator
 
 from tenure.scheduling import Every, JobRun
 from tests.support.rows import TABLE, execute
-from tests.support.schedulers import SECOND, MakeNode, known_before, nodes_of, outcomes, rows
+from tests.support.schedulers import SECOND, MakeNode, known_before, nodes_of, nothing, outcomes, rows
 from tests.support.waiting import eventually
 
 CODES = [f"job-{number}" for number in range(5)]
-
-
-def nothing(run: JobRun) -> None:
-    """Do nothing."""
 
 
 def test_a_node_runs_no_more_at_once_than_it_may(make_node: MakeNode, database_url: str) -> None:
