@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, 2 * (os.cpu_count() or 1) + 1))')
 
 .PHONY: demo test pgbouncer check format bench chaos docs clean
 
@@ -13,7 +13,7 @@ demo: $(VENV)/.demo
 	$(BIN)/tenure demo
 
 test: $(VENV)/.dev
-	$(PYTEST) -n $(WORKERS) $(if $(THROUGH),--through=$(THROUGH)) $(PYTEST_OPTIONS) $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist worksteal $(if $(THROUGH),--through=$(THROUGH)) $(PYTEST_OPTIONS) $(TESTS)
 
 # Through the PgBouncer that is installed, with prepared statements off, then through a newer one, with them on.
 pgbouncer: $(VENV)/.dev
@@ -37,6 +37,9 @@ bench: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	$(BIN)/python -m tests.chaos $(if $(QUICK),--quick)
+	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.burst)
+	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.fleet --rolling 500)
+	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.fleet --seconds 600)
 
 docs: $(VENV)/.dev
 	$(PYTEST) tests/docs

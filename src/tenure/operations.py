@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID
@@ -17,7 +18,7 @@ from tenure.endings import Ending
 from tenure.errors import DatabaseProblem, JobDatabaseError, LostJobLeaseError
 from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobLease, JobNotAcquired, LostReason, NotAcquiredReason
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import RunRecord, instant, instant_or_none, read_attempt, read_previous, read_run
+from tenure.records import RunFilter, RunRecord, instant, instant_or_none, read_attempt, read_previous, read_run
 from tenure.statements import Query, Statements
 from tenure.trust import Backoff, TrustWindow
 
@@ -121,10 +122,11 @@ def acquisition(
     owner_token: UUID,
     owner: str,
     *,
+    scheduled_at: datetime | None = None,
     now_boot_s: float,
     clock: Callable[[], float],
 ) -> Attempt[JobAcquireResult]:
-    """Try to win a run (C4).
+    """Try to win a run (C4); `scheduled_at` is the tick that it stands for, if that is known.
 
     The window of a win opens when the try that won was sent; if an earlier try had won already, at `now_boot_s`, before
     the first: the row may bear any later instant.
@@ -139,6 +141,7 @@ def acquisition(
         lease_ms=options.lease_ms,
         owner=owner,
         run_key=options.run_key,
+        scheduled_at=scheduled_at,
     )
 
     def conclude(rows: Sequence[Row], this: Try) -> JobAcquireResult:
@@ -322,12 +325,12 @@ def _uuid_array(values: Sequence[UUID]) -> str:
     return "{" + ",".join([value.hex for value in values]) + "}"
 
 
-def listing(
-    statements: Statements, *, code: str | None, status: JobSchedulerStatus | None, limit: int, now_boot_s: float
-) -> Attempt[list[RunRecord]]:
+def listing(statements: Statements, wanted: RunFilter, *, now_boot_s: float) -> Attempt[list[RunRecord]]:
     """List runs, those whose lease began last first."""
-    query = statements.list_runs(by_code=code is not None, status=status.value if status else None)
-    call = Call(query, tuple({"code": code, "limit": limit}[name] for name in query.parameters))
+    query = statements.list_runs(
+        by_code=wanted.code is not None, status=wanted.status, by_outcome=wanted.outcome is not None
+    )
+    call = Call(query, tuple(getattr(wanted, name) for name in query.parameters))
     return Attempt(
         call, lambda rows, _: [read_run(row) for row in rows], until_boot_s=now_boot_s + CALL_LIMIT_S, insists=False
     )

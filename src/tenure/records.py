@@ -5,15 +5,40 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from tenure.attempts import JobAttempt, PreviousAttempt
+from tenure.identity import storable_text
 from tenure.options import JobSchedulerStatus, JobSchedulerType
+
+LIST_LIMIT: Final = 10_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_INSTANT = datetime.min.replace(tzinfo=UTC)
 _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Say which runs are wanted: those for which everything holds that is given, at most `limit`.
+
+    A run whose status says it all has the outcome `succeeded` or `failed`. Raises `ValueError` for what no run can be.
+    """
+
+    code: str | None = None
+    status: JobSchedulerStatus | None = None
+    outcome: str | None = None
+    limit: int = 50
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.limit <= LIST_LIMIT:
+            raise ValueError(f"limit must be 1 to {LIST_LIMIT:,}, not {self.limit}.")
+        for name in ("code", "outcome"):
+            if (value := getattr(self, name)) is not None:
+                storable_text(name, value)
+        if self.status is not None:
+            object.__setattr__(self, "status", JobSchedulerStatus(self.status))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ class BlockingRunner(BlockingShell):
         """
         self._check_open()
         owner_token = uuid4()
-        attempt = attempt_for(owner_token, self._owner())
+        attempt = attempt_for(owner_token, self.owner_label)
         with self._freeing_if_unsure(owner_token):
             return self._answered(owner_token, attempt, self._perform(attempt))
 
@@ -91,7 +91,7 @@ class LoopRunner(LoopShell):
         """
         self._check_open()
         owner_token = uuid4()
-        attempt = attempt_for(owner_token, self._owner())
+        attempt = attempt_for(owner_token, self.owner_label)
         finished = await to_its_end(self._perform(attempt))
         if finished.interruption:
             await to_its_end(self._give_back(finished, owner_token))

@@ -155,10 +155,16 @@ class JobSchedulerService(BlockingRunner):
         asked_s = seconds_of(timeout)
         return news(self._lookout, options, until_free=False, left_s=asked_s, asked_s=asked_s).data
 
-    def list_runs(self, *, code: str | None = None, status: Status | None = None, limit: int = 50) -> list[RunRecord]:
-        """List runs as they stand, those whose lease began last first. Changes nothing."""
+    def list_runs(
+        self, *, code: str | None = None, status: Status | None = None, outcome: str | None = None, limit: int = 50
+    ) -> list[RunRecord]:
+        """List runs as they stand, those whose lease began last first. Changes nothing.
+
+        Each filter that is given must hold. `outcome` is one of `tenure.scheduling.Outcome`; a run whose status says it
+        all counts as `succeeded` or `failed`.
+        """
         self._check_open()
-        return self._perform(self._listing(code, status, limit))
+        return self._perform(self._listing(code, status, outcome, limit))
 
     def find_run(self, run: UUID | str) -> RunRecord | None:
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""
@@ -282,11 +288,11 @@ class AsyncJobSchedulerService(LoopRunner):
         return (await news_async(self._lookout, options, until_free=False, left_s=asked_s, asked_s=asked_s)).data
 
     async def list_runs(
-        self, *, code: str | None = None, status: Status | None = None, limit: int = 50
+        self, *, code: str | None = None, status: Status | None = None, outcome: str | None = None, limit: int = 50
     ) -> list[RunRecord]:
-        """List runs as they stand, those whose lease began last first. Changes nothing."""
+        """List runs as they stand, those whose lease began last first; as the blocking `list_runs`. Changes nothing."""
         self._check_open()
-        return await self._uncut(self._listing(code, status, limit))
+        return await self._uncut(self._listing(code, status, outcome, limit))
 
     async def find_run(self, run: UUID | str) -> RunRecord | None:
         """Find a run by its id or its idempotency key; `None` if there is none. Changes nothing."""

@@ -36,7 +36,7 @@ from tenure.lease import Hold, JobAcquired, JobAcquireResult, JobExecutionLease,
 from tenure.lookout import Lookout
 from tenure.operations import Answer, Attempt, Call, GuestEnd, Settled
 from tenure.options import JobAcquireOptions, JobSchedulerStatus
-from tenure.records import RunRecord
+from tenure.records import RunFilter, RunRecord
 from tenure.statements import DEFAULT_SCHEMA, DEFAULT_TABLE, Statements, Table
 
 A = TypeVar("A", bound=Answer)
@@ -60,7 +60,6 @@ OTHER_LOOP: Final = (
     "coroutine that the loop runs."
 )
 OWNER_LABEL_LIMIT: Final = 256
-LIST_LIMIT: Final = 10_000
 
 _living: WeakSet[ServiceBase[Any, Any]] = WeakSet()
 _abandoned: list[object] = []
@@ -93,7 +92,7 @@ class ServiceBase(Generic[D, B]):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
-        return f"<{type(self).__name__} {self._table.quoted} as {self._owner()!r}, {state}>"
+        return f"<{type(self).__name__} {self._table.quoted} as {self.owner_label!r}, {state}>"
 
     def _make_driver(self) -> D:
         raise NotImplementedError
@@ -143,7 +142,9 @@ class ServiceBase(Generic[D, B]):
                 "child with os._exit(), or start it with multiprocessing."
             )
 
-    def _owner(self) -> str:
+    @property
+    def owner_label(self) -> str:
+        """Name this service to people: as given, else `host:pid`. It decides nothing."""
         return self._owner_label or f"{socket.gethostname()}:{os.getpid()}"[:OWNER_LABEL_LIMIT]
 
     @property
@@ -185,14 +186,11 @@ class ServiceBase(Generic[D, B]):
         check_lease(lease)
         return operations.renewal_by_hand(self._statements, lease, now_boot_s=now_boot_s)
 
-    def _listing(self, code: str | None, status: JobSchedulerStatus | None, limit: int) -> Attempt[list[RunRecord]]:
-        if not 1 <= limit <= LIST_LIMIT:
-            raise ValueError(f"limit must be 1 to {LIST_LIMIT:,}, not {limit}.")
-        if code is not None:
-            storable_text("code", code)
-        return operations.listing(
-            self._statements, code=code, status=status and JobSchedulerStatus(status), limit=limit, now_boot_s=boot_s()
-        )
+    def _listing(
+        self, code: str | None, status: JobSchedulerStatus | None, outcome: str | None, limit: int
+    ) -> Attempt[list[RunRecord]]:
+        wanted = RunFilter(code=code, status=status, outcome=outcome, limit=limit)
+        return operations.listing(self._statements, wanted, now_boot_s=boot_s())
 
     def _lookup(self, run: UUID | str) -> Attempt[RunRecord | None]:
         if not isinstance(run, UUID):

@@ -38,6 +38,12 @@ _ATTEMPT_COLUMNS = (
 )
 
 
+_HAS_OUTCOME = (
+    "COALESCE(\"outcome\", CASE \"status\" WHEN 'SUCCESS' THEN 'succeeded' WHEN 'FAIL' THEN 'failed' END) "
+    "= CAST(:outcome AS varchar)"
+)
+
+
 def microseconds(column: str, of: str | None = None) -> str:
     """Give an instant as whole microseconds since the epoch: a float's text would depend on the session."""
     instant = f'"{column}"' if of is None else f'{of}."{column}"'
@@ -167,11 +173,13 @@ class Statements:
         self.list_attempts_by_id = self._query("list_attempts_by_id")
         self.list_attempts_by_key = self._query("list_attempts_by_key")
 
-    def list_runs(self, *, by_code: bool, status: str | None) -> Query:
+    def list_runs(self, *, by_code: bool, status: str | None, by_outcome: bool = False) -> Query:
         """Give the listing for these filters; the status is a literal, so that the partial index can serve it."""
         filters = ['"code" = CAST(:code AS varchar)'] if by_code else []
         if status is not None:
             filters.append(f"\"status\" = '{status}'")
+        if by_outcome:
+            filters.append(_HAS_OUTCOME)
         text = _bind(named_blocks(QUERIES)["list_runs"], {"filters": " AND ".join(filters) or "true"})
         return compile_query("list_runs", text, self._identifiers)
 

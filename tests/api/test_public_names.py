@@ -65,6 +65,7 @@ SCHEDULING_NAMES = {
     "Schedule",
     "Scheduler",
     "run_key",
+    "schedule_from",
 }
 
 

@@ -77,8 +77,11 @@ def test_options_reach_the_row(tenure: Tenure, database_url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["x", "--", "true"], "Give either --run-key KEY or --initial"),
-        (["x", "--initial", *KEY, "--", "true"], "Give either --run-key KEY or --initial"),
+        (["x", "--", "true"], "Give one of --run-key KEY, --initial, --cron EXPRESSION, --every DURATION and --tick"),
+        (
+            ["x", "--initial", *KEY, "--", "true"],
+            "Give one of --run-key KEY, --initial, --cron EXPRESSION, --every DURATION and --tick",
+        ),
         (["x", *KEY], "Missing argument '-- COMMAND"),
         (["x", "--run-key", " ", "--", "true"], "run_key must hold 1 to 1,024"),
         (["x" * 65, *KEY, "--", "true"], "code must hold 1 to 64"),

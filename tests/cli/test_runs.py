@@ -14,14 +14,14 @@ from tenure import JobAcquired, JobAcquireOptions, JobSchedulerService, JobSched
 from tenure.cli.output import run_as_json, when
 from tests.cli.commands import Tenure, finished, owner_token
 from tests.cli.test_run_signals import on_terminal
-from tests.support.rows import age, execute
+from tests.support.rows import TABLE, age, execute
 
 HOSTILE = "\x1b[2J[red]x[/red]\u202e"
 HARMLESS = r"\x1b[2J[red]x[/red]\u202e"
 KEYS = [
     *("id", "idempotency_key", "type", "code", "run_key", "name", "status", "attempt", "fencing_token", "holder"),
     *("lease_ms", "lease_left_ms", "created_at", "started_at", "modified_at", "finished_at", "data"),
-    *("checkpoint", "checkpointed_at"),
+    *("checkpoint", "checkpointed_at", "scheduled_at", "outcome", "retry_at"),
 ]
 INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -326,3 +326,20 @@ def test_unknown_facts_of_another_kind_of_node_are_null() -> None:
 def test_instants_are_utc_and_relative(instant: datetime | None, shown: str) -> None:
     """Whatever the zone of the reader is."""
     assert when(instant, datetime(2026, 7, 20, 3, 5, tzinfo=UTC)) == shown
+
+
+def test_ls_by_outcome(tenure: Tenure, service: JobSchedulerService, database_url: str) -> None:
+    """C10.5: what a row's status hides is a column and a filter; a status that says it all counts as its outcome."""
+    for code, outcome in (("a", "skipped"), ("b", None)):
+        won = acquired(service, code)
+        service.complete(won)
+        execute(database_url, f'UPDATE {TABLE} SET "outcome" = %s WHERE "id" = %s', outcome, won.id)
+    service.fail(acquired(service, "c"))
+    codes = {
+        outcome: [run["code"] for run in tenure("ls", "--outcome", outcome, "--json").json]
+        for outcome in ("skipped", "succeeded", "failed", "too late")
+    }
+    assert codes == {"skipped": ["a"], "succeeded": ["b"], "failed": ["c"], "too late": []}
+    assert "OUTCOME" in tenure("ls").out.splitlines()[0]
+    refused = tenure("ls", "--outcome", "nonsense")
+    assert (refused.code, "'nonsense' is not one of" in refused.err) == (2, True)

@@ -321,7 +321,7 @@ def test_a_password_from_an_event_is_used_everywhere(database_url: str) -> None:
         assert node.run_exclusive(options(lease_ms=600), callback).acquired
         with engine.connect() as connection:  # the only one
             assert connection.closed is False
-            won = node._driver.fetch(node._listing(None, None, 1).call, limit_s=3, fresh=True)
+            won = node._driver.fetch(node._listing(None, None, None, 1).call, limit_s=3, fresh=True)
             assert len(won) == 1
     assert len(asked) >= 3
     engine.dispose()

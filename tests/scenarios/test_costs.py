@@ -400,6 +400,7 @@ def test_every_statement_uses_an_index_on_100_000_rows(
         "type": "SCHEDULE",
         "owner_token": str(uuid4()),
         "lease_ms": 900_000,
+        "scheduled_at": None,
         "owner": "node",
         "run_key": "key",
         "id": str(big_leases[0]),

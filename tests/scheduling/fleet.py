@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from tenure import JobSchedulerService
@@ -30,6 +30,7 @@ class Fleet:
 
     url: str
     jobs: int
+    work_s: float = 0.0
     nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     born: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -38,7 +39,8 @@ class Fleet:
         """Start one more node, under a name of its own."""
         self.born += 1
         name = f"node-{self.born}"
-        command = [sys.executable, "-m", "tests.scheduling.ticking_node", self.url, name, str(self.jobs)]
+        given = [f"--jobs={self.jobs}", f"--work-s={self.work_s}"]
+        command = [sys.executable, "-m", "tests.scheduling.ticking_node", self.url, name, *given]
         self.nodes[name] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     def end_node(self, name: str, number: signal.Signals) -> None:
@@ -57,31 +59,43 @@ class Fleet:
             process.wait(30)
 
 
-def play(
-    server: EmbeddedPostgres, url: str, *, jobs: int, seconds: float, fault_every_s: float, restarts: int
-) -> Fleet:
-    """Let the nodes tick under faults for a while, then without, until nothing is left unfinished."""
+@contextmanager
+def fleet_on(url: str, *, jobs: int, work_s: float = 0.0) -> Iterator[Fleet]:
+    """Start a fleet on a fresh database, wait for its first effect, and for its last run in the end; then end it."""
     with JobSchedulerService(url) as service:
         service.migrate()
     execute(url, EFFECTS)
-    fleet, dice = Fleet(url, jobs), random.Random()
+    fleet = Fleet(url, jobs, work_s)
     for _ in range(NODES):
         fleet.start_node()
     try:
         eventually(lambda: execute(url, "SELECT count(*) FROM effects")[0][0] > 0, 60)
-        ends_s = time.monotonic() + seconds
-        restarts_at = [time.monotonic() + seconds * (n + 1) / (restarts + 1) for n in range(restarts)]
-        while (now_s := time.monotonic()) < ends_s:
-            if restarts_at and now_s >= restarts_at[0]:
-                restarts_at.pop(0)
-                server.restart("immediate")
-                fleet.faults["server restarted"] += 1
-            time.sleep(min(fault_every_s * dice.uniform(0.5, 1.5), max(ends_s - time.monotonic(), 0)))
-            fleet.end_node(dice.choice(list(fleet.nodes)), dice.choice([signal.SIGKILL, signal.SIGTERM]))
+        yield fleet
         eventually(lambda: not unfinished(url), 60)
     finally:
         fleet.end()
-    return fleet
+
+
+def play(fleet: Fleet, server: EmbeddedPostgres, *, seconds: float, fault_every_s: float, restarts: int) -> None:
+    """Kill nodes, or end them in order, for a while, and restart the server that many times."""
+    dice = random.Random()
+    ends_s = time.monotonic() + seconds
+    restarts_at = [time.monotonic() + seconds * (n + 1) / (restarts + 1) for n in range(restarts)]
+    while (now_s := time.monotonic()) < ends_s:
+        if restarts_at and now_s >= restarts_at[0]:
+            restarts_at.pop(0)
+            server.restart("immediate")
+            fleet.faults["server restarted"] += 1
+        time.sleep(min(fault_every_s * dice.uniform(0.5, 1.5), max(ends_s - time.monotonic(), 0)))
+        fleet.end_node(dice.choice(list(fleet.nodes)), dice.choice([signal.SIGKILL, signal.SIGTERM]))
+
+
+def roll(fleet: Fleet, *, restarts: int) -> None:
+    """Restart the oldest node that many times, in order, each time close to a tick."""
+    dice = random.Random()
+    for _ in range(restarts):
+        time.sleep((dice.uniform(0.7, 1.3) - time.time()) % 1)
+        fleet.end_node(next(iter(fleet.nodes)), signal.SIGTERM)
 
 
 def unfinished(url: str) -> list[tuple[Any, ...]]:
@@ -118,13 +132,20 @@ def problems(url: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play for ten minutes, or as long as is said, and judge."""
+    """Play for ten minutes, or as long as is said, or roll; and judge."""
     parser = argparse.ArgumentParser(prog="python -m tests.scheduling.fleet")
-    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seconds", type=float, default=600.0, help="how long nodes are killed and servers restarted")
+    parser.add_argument("--rolling", type=int, metavar="N", help="restart nodes in order N times around a tick instead")
     given = parser.parse_args(arguments)
+    began_s = time.monotonic()
     with start_test_server() as server:
         url = create_database(server, "fleet")
-        fleet = play(server, url, jobs=10, seconds=given.seconds, fault_every_s=5.0, restarts=2)
+        if given.rolling:
+            with fleet_on(url, jobs=3, work_s=0.5) as fleet:
+                roll(fleet, restarts=given.rolling)
+        else:
+            with fleet_on(url, jobs=10) as fleet:
+                play(fleet, server, seconds=given.seconds, fault_every_s=5.0, restarts=2)
         wrong = problems(url)
         counts = execute(
             url, 'SELECT COALESCE("outcome", \'succeeded\'), count(*), max("attempt") FROM "job-scheduler" GROUP BY 1'
@@ -132,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for problem in wrong:
         print(f"FAILED: {problem}")
     told = ", ".join(f"{count} {outcome} (at most {attempts} attempts)" for outcome, count, attempts in counts)
-    print(f"{told}; faults: {dict(fleet.faults)}; {len(wrong)} problems; {timedelta(seconds=given.seconds)}")
+    print(f"{told}; faults: {dict(fleet.faults)}; {len(wrong)} problems; {time.monotonic() - began_s:.0f} s")
     return 1 if wrong else 0
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
+import random
 from datetime import timedelta
 
 import psycopg
@@ -16,11 +17,11 @@ EFFECTS = (
     "CREATE TABLE effects (code text, tick timestamptz, node text, attempt int, "
     "at timestamptz DEFAULT clock_timestamp())"
 )
-LEASE = timedelta(seconds=2)
 
 
-async def effect(url: str, node: str, run: AsyncJobRun) -> None:
-    """Write one effect, in the transaction that completes the run."""
+async def effect(url: str, node: str, run: AsyncJobRun, work_s: float) -> None:
+    """Work for a while, then write one effect, in the transaction that completes the run."""
+    await asyncio.sleep(random.uniform(0, work_s))
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await connection.execute(
             "INSERT INTO effects (code, tick, node, attempt) VALUES (%s, %s, %s, %s)",
@@ -29,7 +30,7 @@ async def effect(url: str, node: str, run: AsyncJobRun) -> None:
         await run.complete(connection)
 
 
-async def main(url: str, node: str, jobs: int) -> None:
+async def main(url: str, node: str, *, jobs: int, lease: timedelta, work_s: float) -> None:
     """Run until a signal ends it."""
     async with AsyncJobSchedulerService(url, owner_label=node) as service:
         scheduler = AsyncScheduler(
@@ -38,12 +39,12 @@ async def main(url: str, node: str, jobs: int) -> None:
         for number in range(jobs):
 
             async def callback(run: AsyncJobRun) -> None:
-                await effect(url, node, run)
+                await effect(url, node, run, work_s)
 
             scheduler.job(
                 f"job-{number}",
                 schedule=Every(timedelta(seconds=1)),
-                lease=LEASE,
+                lease=lease,
                 catch_up="all",
                 overlap="allow",
                 retry=Retry(max_attempts=20, first=timedelta(milliseconds=100), most=timedelta(seconds=1)),
@@ -53,4 +54,12 @@ async def main(url: str, node: str, jobs: int) -> None:
 
 if __name__ == "__main__":
     die_with_parent()
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    parser = argparse.ArgumentParser(prog="python -m tests.scheduling.ticking_node")
+    parser.add_argument("url")
+    parser.add_argument("node")
+    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--lease-s", type=float, default=2.0)
+    parser.add_argument("--work-s", type=float, default=0.0, help="how long a run works at most")
+    given = parser.parse_args()
+    lease = timedelta(seconds=given.lease_s)
+    asyncio.run(main(given.url, given.node, jobs=given.jobs, lease=lease, work_s=given.work_s))

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import ExecStatus
 
 from tests.support.pgbouncer import forget_sessions
 
@@ -37,7 +38,9 @@ def execute(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """Send one statement in autocommit and give its rows, if it has any."""
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statement.encode(), values or None)
-        return cursor.fetchall() if cursor.description else []
+        # rows may have no columns, and then the cursor has no description
+        answered = cursor.pgresult is not None and cursor.pgresult.status == ExecStatus.TUPLES_OK
+        return cursor.fetchall() if answered else []
 
 
 def set_default(url: str, setting: str, value: str) -> None:

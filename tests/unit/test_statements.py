@@ -48,8 +48,9 @@ def queries(statements: Statements) -> list[Query]:
     """Give every statement of a table, every listing included."""
     named = [getattr(statements, name) for name in BLOCKS if name != "list_runs"]
     listings = [
-        statements.list_runs(by_code=by_code, status=status)
+        statements.list_runs(by_code=by_code, status=status, by_outcome=by_outcome)
         for by_code in (False, True)
+        for by_outcome in (False, True)
         for status in (None, *(status.value for status in JobSchedulerStatus))
     ]
     scheduling = SchedulingStatements(statements.table)

@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from tenure import TenureError
-from tenure.cli.errors import STDERR, ExitCode, OutputError, exit_code_of, explain_usage, help_without_verb, say
+from tenure.cli.errors import STDERR, ExitCode, OutputError, explain, explain_usage, help_without_verb, say
 
 if TYPE_CHECKING:
     import io
 
 _VERBS = {
     "run": "tenure.cli.run",
+    "worker": "tenure.cli.worker",
+    "next": "tenure.cli.upcoming",
     "ls": "tenure.cli.runs",
     "show": "tenure.cli.runs",
+    "pause": "tenure.cli.jobs",
+    "resume": "tenure.cli.jobs",
+    "trigger": "tenure.cli.jobs",
+    "prune": "tenure.cli.jobs",
     "schema": "tenure.cli.schema",
     "demo": "tenure.cli.demo",
 }
@@ -53,7 +59,8 @@ class _Verbs(click.Group):
     epilog="""\b
 Exit codes:
     0  done
-    1  no such run, the schema has faults, or the demo saw a double or a loss
+    1  no such run or job, nobody runs it, the schema has faults, or the demo
+       saw a double or a loss
     2  the command line or an option is wrong
    69  the database cannot be reached, is busy, or refused
    74  an outcome could not be recorded, or the output not written
@@ -61,7 +68,7 @@ Exit codes:
    77  the database role lacks a grant
    78  the schema is missing or old
   130  interrupted
-`tenure run --help` has more.""",
+`tenure run --help` and `tenure worker --help` have more.""",
 )
 @click.version_option(package_name="tenure", message="%(prog)s %(version)s")
 @click.pass_context
@@ -80,10 +87,17 @@ def main(arguments: Sequence[str]) -> int:
     except click.Abort:
         return ExitCode.INTERRUPTED
     except TenureError as error:
-        say(str(error))
-        return exit_code_of(error)
+        return explain(error)
     except OutputError as error:
         return _output_failed(error.cause)
+
+
+def leave_logging_to_the_application() -> None:
+    """Let the library's log go where an application's own goes, if it has said where; else it is said as before."""
+    if logging.getLogger().hasHandlers():
+        library = logging.getLogger("tenure")
+        library.handlers = [handler for handler in library.handlers if not isinstance(handler, _Saying)]
+        library.propagate = True
 
 
 def _prepare_streams() -> None:

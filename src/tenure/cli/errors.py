@@ -3,10 +3,11 @@
 ====  ===========================================================================================
 code  meaning
 ====  ===========================================================================================
-0     done; for `tenure run` also: skipped, unless `--skip-exit-code` says otherwise
-1     no such run; the schema has faults; the command line's own packages are missing
-2     the command line or an option is wrong; nothing was sent
-69    the database, or the local server, cannot be reached, is busy, read-only, or refused
+0     done; for `tenure run` also: skipped, unless `--skip-exit-code` says otherwise; for `tenure worker`: stopped by a
+      signal, and every run here ended or released
+1     no such run or job, or nobody runs it; the schema has faults; the command line's own packages are missing
+2     the command line or an option is wrong; nothing was sent; for `tenure worker` also: there is no such scheduler
+69    the database, or the local server, cannot be reached, is busy, read-only, or refused; a port cannot be had
 74    the command succeeded, but that could not be recorded; or the output could not be written
 75    the lease was lost: the command was stopped, or its outcome came too late to be recorded
 77    the database role lacks a grant; the message has the GRANT
@@ -38,7 +39,7 @@ from tenure import (
     OutcomeNotRecordedError,
     TenureError,
 )
-from tenure.errors import EmbeddedPostgresError
+from tenure.errors import EmbeddedPostgresError, InvalidScheduleError
 
 STDERR = 2
 _STALLED_LIMIT_S = 1.0
@@ -105,6 +106,14 @@ def say(message: str) -> None:
     with suppress(OSError):
         if select.select([], [STDERR], [], _STALLED_LIMIT_S)[1]:
             os.write(STDERR, line[:_LINE_LIMIT_BYTES] + b"\n")
+
+
+def explain(error: TenureError) -> int:
+    """Say what an error of the library says, and give the exit code; a caret below an expression stays where it is."""
+    lines = str(error).split("\n") if isinstance(error, InvalidScheduleError) else [str(error)]
+    for line in lines:
+        say(line)
+    return exit_code_of(error)
 
 
 def explain_usage(error: click.ClickException) -> int:

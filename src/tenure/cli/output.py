@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tenure import JobAttempt, RunRecord
+from tenure import JobAttempt, JobNotAcquired, NotAcquiredReason, RunRecord
 from tenure.cli.errors import OutputError, plain
 from tenure.durations import format_duration
 
-COLUMNS = ("STATUS", "CODE", "RUN KEY", "ATTEMPT", "HOLDER", "BEGAN", "THEN", "PROGRESS", "ID")
+COLUMNS = ("STATUS", "CODE", "RUN KEY", "ATTEMPT", "HOLDER", "BEGAN", "THEN", "OUTCOME", "TICK", "PROGRESS", "ID")
 _STYLES = {"RUNNING": "yellow", "SUCCESS": "green", "FAIL": "red"}
 NOTHING = "-"
 
@@ -32,13 +32,21 @@ def emit_json(value: Any) -> None:
 
 
 def emit_runs(runs: Sequence[RunRecord], now: datetime) -> None:
-    """Write one line a run; the column for progress is there if a run has any."""
-    rows = [COLUMNS, *(_cells(run, now) for run in runs)]
-    if not any(run.progress for run in runs):
-        left_out = COLUMNS.index("PROGRESS")
-        rows = [row[:left_out] + row[left_out + 1 :] for row in rows]
+    """Write one line a run; the columns for outcome, tick and progress are there if a run has more to say there."""
+    said = {
+        "OUTCOME": any(run.outcome or run.retry_at for run in runs),
+        "TICK": any(_tick_beside_key(run) for run in runs),
+        "PROGRESS": any(run.progress for run in runs),
+    }
+    shown = [number for number, title in enumerate(COLUMNS) if said.get(title, True)]
+    rows = [tuple(row[number] for number in shown) for row in [COLUMNS, *(_cells(run, now) for run in runs)]]
+    emit_table(rows)
+
+
+def emit_table(rows: Sequence[Sequence[str]]) -> None:
+    """Write titles and lines: a table on a terminal, aligned in a pipe. Cells must be plain."""
     if sys.stdout.isatty():
-        _emit_table(rows)
+        _emit_rich(rows)
     else:
         emit("\n".join(_aligned(rows)))
 
@@ -65,13 +73,16 @@ def run_as_json(run: RunRecord) -> dict[str, Any]:
         "holder": run.holder,
         "lease_ms": run.lease_ms,
         "lease_left_ms": None if run.lease_left is None else run.lease_left // timedelta(milliseconds=1),
-        "created_at": _iso(run.created_at),
-        "started_at": _iso(run.started_at),
-        "modified_at": _iso(run.modified_at),
-        "finished_at": _iso(run.finished_at),
+        "created_at": iso(run.created_at),
+        "started_at": iso(run.started_at),
+        "modified_at": iso(run.modified_at),
+        "finished_at": iso(run.finished_at),
         "data": run.data,
         "checkpoint": run.checkpoint,
-        "checkpointed_at": _iso(run.checkpointed_at),
+        "checkpointed_at": iso(run.checkpointed_at),
+        "scheduled_at": iso(run.scheduled_at),
+        "outcome": run.outcome,
+        "retry_at": iso(run.retry_at),
     }
 
 
@@ -84,8 +95,8 @@ def attempt_as_json(attempt: JobAttempt) -> dict[str, Any]:
         "holder": attempt.holder,
         "fencing_token": attempt.fencing_token,
         "lease_ms": attempt.lease_ms,
-        "started_at": _iso(attempt.started_at),
-        "ended_at": _iso(attempt.ended_at),
+        "started_at": iso(attempt.started_at),
+        "ended_at": iso(attempt.ended_at),
         "data": attempt.data,
     }
 
@@ -99,7 +110,23 @@ def when(instant: datetime | None, now: datetime) -> str:
     return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%SZ} ({relative})"
 
 
-def _iso(instant: datetime | None) -> str | None:
+def why_not(answer: JobNotAcquired, now: datetime) -> str:
+    """Say in a clause why a run was not acquired (C4.4)."""
+    holder = answer.holder or "another node"
+    if answer.reason is NotAcquiredReason.SUCCEEDED:
+        return f"was done at {when(answer.finished_at, now)} by {holder}, attempt {answer.attempt}"
+    if answer.reason is NotAcquiredReason.RUNNING:
+        return (
+            f"is held by {holder} since {when(answer.since, now)}, attempt {answer.attempt}; "
+            f"unless renewed, its lease expires at {when(answer.expires_at, now)}"
+        )
+    if answer.reason is NotAcquiredReason.REMOVED:
+        return "was decided before: its row was removed, or the job was not known then"
+    return "is just being taken by another node"
+
+
+def iso(instant: datetime | None) -> str | None:
+    """Give an instant as it stands in JSON: ISO 8601, UTC, milliseconds."""
     if instant is None:
         return None
     return instant.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -114,6 +141,8 @@ def _cells(run: RunRecord, now: datetime) -> tuple[str, ...]:
         run.holder or NOTHING,
         when(run.started_at, now),
         _then(run),
+        _outcome(run, now),
+        NOTHING if (tick := _tick_beside_key(run)) is None else when(tick, now),
         _progress(run),
         str(run.id),
     )
@@ -127,6 +156,19 @@ def _then(run: RunRecord) -> str:
     if run.started_at is None or run.finished_at is None:
         return NOTHING
     return f"ended after {format_duration(run.finished_at - run.started_at)}"
+
+
+def _outcome(run: RunRecord, now: datetime) -> str:
+    """Say how it ended in detail, and when it is tried again."""
+    if run.retry_at is None:
+        return run.outcome or NOTHING
+    due = "now" if run.retry_at <= now else f"in {format_duration(run.retry_at - now)}"
+    return f"{run.outcome or 'failed'}, retry {due}"
+
+
+def _tick_beside_key(run: RunRecord) -> datetime | None:
+    """Give the tick if the run's key does not say it."""
+    return None if run.scheduled_at is None or iso(run.scheduled_at) == run.run_key else run.scheduled_at
 
 
 def _progress(run: RunRecord) -> str:
@@ -175,6 +217,9 @@ def _fields(run: RunRecord, now: datetime) -> list[tuple[str, str]]:
         ("began", when(run.started_at, now)),
         ("last sign", when(run.modified_at, now)),
         ("ended", when(run.finished_at, now)),
+        *([("scheduled", when(run.scheduled_at, now))] if run.scheduled_at else []),
+        *([("outcome", run.outcome)] if run.outcome else []),
+        *([("retry", when(run.retry_at, now))] if run.retry_at else []),
         ("data", NOTHING if run.data is None else json.dumps(run.data)),
         *_checkpoint(run, now),
     ]
@@ -192,7 +237,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _emit_table(rows: Sequence[Sequence[str]]) -> None:
+def _emit_rich(rows: Sequence[Sequence[str]]) -> None:
     """Write a table as wide as the terminal: titles, then lines; long cells go on below, none is read as markup."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -204,9 +249,9 @@ def _emit_table(rows: Sequence[Sequence[str]]) -> None:
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in lines:
-        status, *rest = (Text(cell) for cell in row)
-        status.stylize(_STYLES[row[0]])
-        table.add_row(status, *rest)
+        first, *rest = (Text(cell) for cell in row)
+        first.stylize(_STYLES.get(row[0], ""))
+        table.add_row(first, *rest)
     try:
         Console().print(table)
     except OSError as error:

@@ -3,62 +3,55 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tenure import (
-    InvalidJobOptionsError,
+    JobAcquired,
     JobAcquireOptions,
+    JobAcquireResult,
     JobDatabaseError,
     JobExecutionLease,
     JobNotAcquired,
     JobSchedulerService,
     JobSchedulerType,
     LostJobLeaseError,
-    NotAcquiredReason,
     OutcomeNotRecordedError,
 )
 from tenure.cli.child import Ended, Watch, run_child
-from tenure.cli.connection import Command, Connection, connection_options
+from tenure.cli.connection import Connection, connection_options
 from tenure.cli.errors import ExitCode, say
-from tenure.cli.output import when
+from tenure.cli.options import duration_option, instant_option, schedule_options
+from tenure.cli.output import why_not
 from tenure.cli.signals import Signals
-from tenure.durations import parse_duration
+
+if TYPE_CHECKING:
+    from tenure.cli.ticks import Appointment, TickWanted
+    from tenure.scheduling import Schedule
 
 _LOOK_EVERY_S = 0.25
 _LOOKS_A_LEASE = 80
 """A lease is trusted for 95 % of its length; a look each 1.25 % leaves time to stop before a rival may start."""
 
 
-def _read_duration(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except InvalidJobOptionsError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _duration_option(name: str, help_text: str, default: str | None = None) -> Callable[[Command], Command]:
-    return click.option(
-        name, metavar="DURATION", callback=_read_duration, default=default, show_default=True, help=help_text
-    )
-
-
 @click.command(
     options_metavar="[OPTIONS]",
     epilog="""\b
 The command's environment has TENURE_IDEMPOTENCY_KEY (the same for every
-attempt), TENURE_FENCING_TOKEN (larger for each later lease), TENURE_ATTEMPT
-and TENURE_RUN_KEY. Its stderr passes through; the last 4 KiB of it are kept
-in the row with the exit code.
+attempt), TENURE_FENCING_TOKEN (larger for each later lease), TENURE_ATTEMPT,
+TENURE_RUN_KEY and, of a tick, TENURE_SCHEDULED_AT (UTC). Its stderr passes
+through; the last 4 KiB of it are kept in the row with the exit code.
 
 \b
 Exit codes: the command's own, or
-      0  the run is held or done elsewhere (see --skip-exit-code)
+      0  the run is held or done elsewhere, the tick is too late, or the job is
+         paused (see --skip-exit-code)
       2  the command line or an option is wrong
      69  the database cannot be reached, is busy, or refused; nothing was run
      74  the command succeeded, but that could not be recorded: when the lease
@@ -71,6 +64,13 @@ Exit codes: the command's own, or
   128+N  the command was ended by signal N, or tenure was before it had begun
 
 \b
+From a crontab on many hosts, or a Kubernetes CronJob: give --cron (or --every)
+and no --run-key. The tick is then the newest one by the database's clock, so
+all hosts mean the same run, however late they ask; a host that is early by up
+to --early means the coming one. --tick names it instead:
+  tenure run report --cron '0 3 * * *' --timezone Europe/Paris -- report --all
+
+\b
 TERM, INT, HUP, QUIT, USR1 and USR2 are handed on to the command's process
 group.""",
 )
@@ -78,17 +78,21 @@ group.""",
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
 @click.option("--run-key", metavar="KEY", help="What tells this run from the next, such as the hour it is for.")
 @click.option("--initial", is_flag=True, help="Run once for ever, instead of once for each run key.")
+@schedule_options
+@instant_option("--tick", "The tick to run for, instead of the newest one; needs no schedule.")
+@duration_option("--early", "How much before its tick a host may ask for it, at most 1m.  [default: 250ms]")
+@duration_option("--max-lateness", "Run no tick that is older.  [default: 1d; no limit for --tick]")
 @click.option("--name", metavar="TEXT", help="A name for people to read.")
-@_duration_option("--lease", "How long a node that fell silent keeps the run.  [default: 15m]")
-@_duration_option("--heartbeat", "How often to renew; 0 for never.  [default: 1m, at most a third of the lease]")
-@_duration_option("--grace", "After a lost lease, the time from SIGTERM to SIGKILL.", default="10s")
+@duration_option("--lease", "How long a node that fell silent keeps the run.  [default: 15m]")
+@duration_option("--heartbeat", "How often to renew; 0 for never.  [default: 1m, at most a third of the lease]")
+@duration_option("--grace", "After a lost lease, the time from SIGTERM to SIGKILL.", default="10s")
 @click.option(
     "--skip-exit-code",
     type=click.IntRange(0, 255),
     default=0,
     show_default=True,
     metavar="N",
-    help="Exit code for a run that is held or done elsewhere.",
+    help="Exit code for a run that is held or done elsewhere, too late or paused.",
 )
 @connection_options
 def run(
@@ -98,26 +102,53 @@ def run(
     command: Sequence[str],
     run_key: str | None,
     initial: bool,
+    schedule: Schedule | None,
+    tick: datetime | None,
+    early: timedelta | None,
+    max_lateness: timedelta | None,
     name: str | None,
     lease: timedelta | None,
     heartbeat: timedelta | None,
     grace: timedelta,
     skip_exit_code: int,
 ) -> int:
-    """Run a command if no other node runs it, or ran it, for this job and run key."""
-    if initial == (run_key is not None):
-        raise click.UsageError("Give either --run-key KEY or --initial.")
-    options = JobAcquireOptions(
+    """Run a command if no other node runs it, or ran it, for this job and run key, or tick."""
+    wanted = _tick_wanted(schedule, tick, early, max_lateness)
+    if [run_key is not None, initial, wanted is not None].count(True) != 1:
+        raise click.UsageError(
+            "Give one of --run-key KEY, --initial, --cron EXPRESSION, --every DURATION and --tick INSTANT."
+        )
+    options = partial(
+        JobAcquireOptions,
         code=code,
         type=JobSchedulerType.INITIAL if initial else JobSchedulerType.SCHEDULE,
-        **_without_left_out(
-            run_key=run_key, name=name, lease_ms=_milliseconds(lease), heartbeat_ms=_milliseconds(heartbeat)
-        ),
+        **_without_left_out(name=name, lease_ms=_milliseconds(lease), heartbeat_ms=_milliseconds(heartbeat)),
     )
+    checked = options(**_without_left_out(run_key="a tick" if wanted else run_key))
     signals = Signals()
     signals.listen()
     with connection.service() as service:
-        return _Run(service, options, command, grace, signals).result(skip_exit_code)
+        if wanted is None:
+            return _Run(service, checked, None, command, grace, signals).result(skip_exit_code)
+        from tenure.cli.ticks import Appointment
+
+        appointment = Appointment.make(service, wanted, checked.code)
+        named = options(run_key=appointment.run_key)
+        return _Run(service, named, appointment, command, grace, signals).result(skip_exit_code)
+
+
+def _tick_wanted(
+    schedule: Schedule | None, tick: datetime | None, early: timedelta | None, max_lateness: timedelta | None
+) -> TickWanted | None:
+    if schedule is None and tick is None:
+        if early is not None or max_lateness is not None:
+            raise click.UsageError("--early and --max-lateness are about a tick. Give --cron, --every or --tick, too.")
+        return None
+    from tenure.cli.ticks import TickWanted
+
+    wanted = TickWanted(schedule=schedule, tick=tick, **_without_left_out(early=early, max_lateness=max_lateness))
+    wanted.check()
+    return wanted
 
 
 def _milliseconds(duration: timedelta | None) -> int | None:
@@ -130,13 +161,14 @@ def _without_left_out(**options: Any) -> dict[str, Any]:
 
 
 class _CommandFailedError(Exception):
-    """Tell `run_exclusive` that the command failed when its exit code could not be recorded."""
+    """Tell `run_acquired` that the command failed when its exit code could not be recorded."""
 
 
 @dataclass(slots=True)
 class _Run:
     service: JobSchedulerService
     options: JobAcquireOptions
+    appointment: Appointment | None
     command: Sequence[str]
     grace: timedelta
     signals: Signals
@@ -144,8 +176,30 @@ class _Run:
 
     def result(self, skip_exit_code: int) -> int:
         """Run the command if the run is ours, and give the exit code of it all."""
+        if self.appointment and (clause := self.appointment.why_not_now(self.options)):
+            return self._skipped(clause, skip_exit_code)
+        won = self._acquire()
+        if won.acquired is False:
+            return self._skipped(self._why_lost(won), skip_exit_code)
+        if self.appointment:
+            self.appointment.say_if_late()
+        return self._run(won)
+
+    def _acquire(self) -> JobAcquireResult:
+        return self.appointment.acquire(self.options) if self.appointment else self.service.acquire(self.options)
+
+    def _why_lost(self, answer: JobNotAcquired) -> str:
+        if self.appointment:
+            return self.appointment.why_lost(answer, self.options)
+        return why_not(answer, datetime.now(UTC))
+
+    def _skipped(self, clause: str, skip_exit_code: int) -> int:
+        say(f"Skipped: {self._title()} {clause}.")
+        return skip_exit_code
+
+    def _run(self, won: JobAcquired) -> int:
         try:
-            outcome = self.service.run_exclusive(self.options, self._work)
+            self.service.run_acquired(won, self._work)
         except _CommandFailedError:
             return self.exit_code
         except LostJobLeaseError as error:
@@ -155,10 +209,7 @@ class _Run:
             say(f"The command succeeded, but that could not be recorded: {error.__cause__}")
             say("When the lease has ended, another node runs it again.")
             return ExitCode.NOT_RECORDED
-        if outcome.not_acquired is None:
-            return self.exit_code
-        say(f"Skipped: {self._title()} {why_not(outcome.not_acquired, datetime.now(UTC))}.")
-        return skip_exit_code
+        return self.exit_code
 
     def _work(self, lease: JobExecutionLease) -> None:
         watch = Watch(
@@ -175,7 +226,7 @@ class _Run:
     def _record(self, lease: JobExecutionLease, ended: Ended) -> None:
         """Record how the command ended.
 
-        When SUCCESS cannot be recorded, `run_exclusive` tries once more without the data, and says what became of it.
+        When SUCCESS cannot be recorded, `run_acquired` tries once more without the data, and says what became of it.
         """
         data = {"exitCode": ended.exit_code, "stderr": ended.stderr}
         if ended.exit_code == 0:
@@ -190,28 +241,16 @@ class _Run:
 
     def _environment(self, lease: JobExecutionLease) -> dict[str, str]:
         environment = {**os.environ}
-        environment.pop("TENURE_RUN_KEY", None)
+        for left_by_another in ("TENURE_RUN_KEY", "TENURE_SCHEDULED_AT"):
+            environment.pop(left_by_another, None)
         environment["TENURE_IDEMPOTENCY_KEY"] = lease.idempotency_key
         environment["TENURE_FENCING_TOKEN"] = str(lease.fencing_token)
         environment["TENURE_ATTEMPT"] = str(lease.attempt)
         if self.options.run_key is not None:
             environment["TENURE_RUN_KEY"] = os.fsdecode(self.options.run_key.encode())  # UTF-8 in any locale
+        if self.appointment is not None:
+            environment["TENURE_SCHEDULED_AT"] = self.appointment.run_key
         return environment
 
     def _title(self) -> str:
         return self.options.code if self.options.run_key is None else f"{self.options.code} {self.options.run_key}"
-
-
-def why_not(answer: JobNotAcquired, now: datetime) -> str:
-    """Say in a clause why a run was not acquired (C4.4)."""
-    holder = answer.holder or "another node"
-    if answer.reason is NotAcquiredReason.SUCCEEDED:
-        return f"was done at {when(answer.finished_at, now)} by {holder}, attempt {answer.attempt}"
-    if answer.reason is NotAcquiredReason.RUNNING:
-        return (
-            f"is held by {holder} since {when(answer.since, now)}, attempt {answer.attempt}; "
-            f"unless renewed, its lease expires at {when(answer.expires_at, now)}"
-        )
-    if answer.reason is NotAcquiredReason.REMOVED:
-        return "was decided before: its row was removed, or the job was not known then"
-    return "is just being taken by another node"

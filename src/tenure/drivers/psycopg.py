@@ -14,6 +14,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTi
 
 from tenure.drivers import Administrator, Rows
 from tenure.drivers.links import PsycopgLink, administrator, connect, connect_async
+from tenure.drivers.pool_log import POOL_NAME, OwnConnection
 from tenure.drivers.problems import Refusals, busy
 from tenure.drivers.recipes import CONNECT_LIMIT_S, Recipe, check_conninfo, resolved
 from tenure.drivers.sending import AsyncSender, Sender
@@ -116,7 +117,7 @@ class PsycopgDriver:
     def _open_pool(self) -> ConnectionPool[Any]:
         source = self._source
 
-        class Own(psycopg.Connection[Any]):
+        class Own(psycopg.Connection[Any], OwnConnection):
             @classmethod
             def connect(cls, conninfo: str = "", **keywords: Any) -> Self:  # noqa: ARG003 - read anew each time
                 return super().connect(source().text(), **keywords)
@@ -127,7 +128,7 @@ class PsycopgDriver:
             max_size=POOL_SIZE,
             kwargs={"autocommit": True},
             open=True,
-            name="tenure",
+            name=POOL_NAME,
         )
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -215,7 +216,7 @@ class AsyncPsycopgDriver:
     async def _open_pool(self) -> AsyncConnectionPool[Any]:
         source = self._source
 
-        class Own(psycopg.AsyncConnection[Any]):
+        class Own(psycopg.AsyncConnection[Any], OwnConnection):
             @classmethod
             async def connect(cls, conninfo: str = "", **keywords: Any) -> Self:  # noqa: ARG003 - read anew each time
                 return await super().connect(source().text(), **keywords)
@@ -226,7 +227,7 @@ class AsyncPsycopgDriver:
             max_size=POOL_SIZE,
             kwargs={"autocommit": True},
             open=False,
-            name="tenure",
+            name=POOL_NAME,
         )
         await pool.open()
         return pool

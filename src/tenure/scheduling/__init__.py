@@ -9,6 +9,7 @@ from tenure.scheduling.run import AsyncJobRun, JobRun
 from tenure.scheduling.schedule import Schedule
 from tenure.scheduling.scheduler import AsyncScheduler, Scheduler
 from tenure.scheduling.values import Outcome
+from tenure.scheduling.written import schedule_from
 
 __all__ = [
     "EARLY_TOLERANCE",
@@ -24,4 +25,5 @@ __all__ = [
     "Schedule",
     "Scheduler",
     "run_key",
+    "schedule_from",
 ]

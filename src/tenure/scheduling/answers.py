@@ -21,6 +21,7 @@ from tenure.scheduling.values import (
     NodeRecord,
     Outcome,
     Replaced,
+    Standing,
     Unfinished,
     UnfinishedRuns,
     Verdict,
@@ -144,6 +145,18 @@ def read_job(row: Row) -> JobRecord:
         registered_by=registered_by,
         nodes=tuple(label for label, _ in alive),
         disagreeing=tuple(label for label, told in alive if told != fingerprint),
+    )
+
+
+def read_standing(row: Row) -> Standing:
+    """Read what the clock shows, and how a job stands."""
+    clock_us, known, paused_us, by, reason = row
+    return Standing(
+        clock=instant(clock_us),
+        known=known,
+        paused_at=instant_or_none(paused_us),
+        paused_by=by,
+        pause_reason=reason,
     )
 
 

@@ -17,7 +17,7 @@ from tenure.lease import JobAcquired
 from tenure.options import JobSchedulerStatus
 from tenure.scheduling import events
 from tenure.scheduling.jobs import Job
-from tenure.scheduling.ports import Assignment, Port
+from tenure.scheduling.ports import Assignment, Port, ReleasedError
 from tenure.scheduling.run import Occasion
 from tenure.scheduling.values import Claimed, Outcome
 
@@ -114,6 +114,8 @@ class Crew:
             problem = error
             if not self._stopping:
                 logger.warning("Job %r, for %s, was cancelled.", job.code, tick.isoformat())
+        except ReleasedError as error:
+            problem = error
         except BaseException as error:  # noqa: BLE001 - the callback's own; it is recorded in the row
             problem = error
             logger.warning(
@@ -129,16 +131,20 @@ class Crew:
 
     def _has_used_up(self, job: Job, won: JobAcquired, problem: BaseException | None) -> bool:
         """Say whether this failure was the last, and is recorded; else it is somebody else's to tell of."""
-        released = self._stopping and isinstance(problem, asyncio.CancelledError)
         recorded = won.hold is not None and won.hold.settled is JobSchedulerStatus.FAIL
-        return problem is not None and recorded and not released and won.attempt >= job.retry.max_attempts
+        failed = problem is not None and not self._is_release(problem)
+        return failed and recorded and won.attempt >= job.retry.max_attempts
+
+    def _is_release(self, error: BaseException) -> bool:
+        """Say whether a run ended because the node shuts down, and not of itself."""
+        return isinstance(error, ReleasedError) or (self._stopping and isinstance(error, asyncio.CancelledError))
 
     def _ending(self, job: Job, won: JobAcquired, error: BaseException | None, value: Any) -> Ending:
         """Say what is recorded beside the status, and when the run is due again."""
         if error is None:
             data = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
             return Ending(outcome=Outcome.SUCCEEDED, data=data)
-        if self._stopping and isinstance(error, asyncio.CancelledError):
+        if self._is_release(error):
             return Ending(outcome=Outcome.RELEASED)
         if won.attempt >= job.retry.max_attempts:
             return Ending(outcome=Outcome.EXHAUSTED)

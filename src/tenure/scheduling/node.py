@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
-import socket
 import time
 from collections.abc import Iterable
 from datetime import timedelta
@@ -47,7 +45,7 @@ class Node:
     ) -> None:
         self._context = NodeContext(port, max_concurrent_runs=max_concurrent_runs, listeners=listeners)
         self._followers = {job.code: Follower(self._context, job) for job in jobs}
-        self._life = NodeLife(node=uuid4(), label=f"{socket.gethostname()}:{os.getpid()}"[:256])
+        self._life = NodeLife(node=uuid4(), label=port.owner_label)
         self._poll_s = poll_s
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from tenure.errors import InvalidJobOptionsError
-from tenure.operations import ACQUIRE_LIMIT_S, CALL_LIMIT_S, Attempt, Call, LookAgainError, Row, Try
+from tenure.lease import JobAcquireResult
+from tenure.operations import ACQUIRE_LIMIT_S, CALL_LIMIT_S, Attempt, Call, LookAgainError, Row, Try, acquisition
 from tenure.options import JobAcquireOptions, JobSchedulerType
 from tenure.records import instant_or_none
 from tenure.scheduling import answers
@@ -27,11 +28,13 @@ from tenure.scheduling.values import (
     NodeRecord,
     Pruned,
     Retake,
+    Standing,
     TickClaim,
     Triggered,
     UnfinishedRuns,
     Verdict,
 )
+from tenure.statements import Statements
 
 _MILLISECOND = timedelta(milliseconds=1)
 _UNFINISHED_OF_EACH_JOB = 20
@@ -213,9 +216,36 @@ def pause(
     return _asking(Call.of(statements.pause, code=code, by=by, reason=reason), bool, now_boot_s)
 
 
-def resume(statements: SchedulingStatements, code: str, *, now_boot_s: float) -> Attempt[bool]:
-    """Resume a job; `False` if there is none of that code."""
-    return _asking(Call.of(statements.resume, code=code), bool, now_boot_s)
+def resume(
+    statements: SchedulingStatements, code: str, by: str | None = None, reason: str | None = None, *, now_boot_s: float
+) -> Attempt[bool]:
+    """Resume a job, and keep by whom and why; `False` if there is none of that code."""
+    return _asking(Call.of(statements.resume, code=code, by=by, reason=reason), bool, now_boot_s)
+
+
+def standing(statements: SchedulingStatements, code: str | None = None, *, now_boot_s: float) -> Attempt[Standing]:
+    """Hear the database's clock, and whether the job of that code is paused (C10.2)."""
+    return _asking(Call.of(statements.stand, code=code), lambda rows: answers.read_standing(rows[0]), now_boot_s)
+
+
+def tick_acquisition(
+    statements: SchedulingStatements,
+    options: JobAcquireOptions,
+    tick: datetime,
+    owner_token: UUID,
+    owner: str,
+    *,
+    now_boot_s: float,
+    clock: Callable[[], float],
+) -> Attempt[JobAcquireResult]:
+    """Try to win the run of a tick of a job that need not be registered: an acquire that writes the tick down.
+
+    Unlike a claim it knows no watermark but that of removed rows, no overlap and no pause: whoever asks has decided.
+    """
+    return acquisition(
+        Statements(statements.table), options, owner_token, owner,
+        scheduled_at=tick, now_boot_s=now_boot_s, clock=clock,
+    )  # fmt: skip
 
 
 def forget_node(statements: SchedulingStatements, node: UUID, *, now_boot_s: float) -> Attempt[bool]:

@@ -60,13 +60,17 @@ class Assignment:
         self.lease = lease
         self.run = kind(self.occasion, lease, complete, boot_s, self.timeout_s)
         self.run.stopping = self.stopping
-        if self.withdrawn:
-            raise ReleasedError
+        self.check_not_withdrawn()
         return self.run
+
+    def check_not_withdrawn(self) -> None:
+        """Go on, or raise: what a callback that was told so returns, or raises, is no outcome of its run."""
+        if self.withdrawn:
+            raise ReleasedError("The node has shut down, and given the run back for another one.")
 
 
 class ReleasedError(Exception):
-    """Say that a run is given back before its callback was called."""
+    """Say that a run is given back, and settles nothing any more here."""
 
 
 def _as_released(_error: BaseException | None, _value: object) -> Ending:
@@ -86,6 +90,8 @@ class Port(Protocol):
 
     @property
     def table(self) -> Table: ...
+    @property
+    def owner_label(self) -> str: ...
     async def perform(self, attempt: Attempt[R]) -> R: ...
     async def win(self, claim_for: ClaimFor) -> Claimed: ...
     async def give_back(self, won: JobAcquired) -> None:
@@ -109,6 +115,11 @@ class LoopPort:
     def table(self) -> Table:
         """Give the table of runs."""
         return self._service.table
+
+    @property
+    def owner_label(self) -> str:
+        """Name the node to people."""
+        return self._service.owner_label
 
     async def perform(self, attempt: Attempt[R]) -> R:
         """Bring an operation to its end."""
@@ -161,6 +172,11 @@ class ThreadPort:
         """Give the table of runs."""
         return self._service.table
 
+    @property
+    def owner_label(self) -> str:
+        """Name the node to people."""
+        return self._service.owner_label
+
     async def perform(self, attempt: Attempt[R]) -> R:
         """Bring an operation to its end."""
         finished = await to_its_end(asyncio.to_thread(self._service.perform, attempt))
@@ -205,7 +221,14 @@ class ThreadPort:
         task.cancel()
 
     def _call(self, assignment: Assignment) -> Callable[[JobExecutionLease], Any]:
-        return lambda lease: assignment.callback(assignment.begin(lease, JobRun, self._service.complete))
+        def call(lease: JobExecutionLease) -> Any:
+            run = assignment.begin(lease, JobRun, self._service.complete)
+            try:
+                return assignment.callback(run)
+            finally:
+                assignment.check_not_withdrawn()
+
+        return call
 
 
 async def _in_thread(call: Callable[[], R]) -> R:

@@ -24,6 +24,7 @@ from tenure.scheduling.run import AsyncJobRun, JobRun
 from tenure.scheduling.schedule import Schedule
 from tenure.scheduling.startup import Initial, Startup
 from tenure.scheduling.statements import SchedulingStatements
+from tenure.scheduling.told import Told, interrupt
 from tenure.scheduling.values import Overlap
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
 
@@ -69,12 +70,10 @@ class _Scheduler(Generic[V, D]):
             raise InvalidJobOptionsError(f"poll must be 50 milliseconds to 1 hour; {poll} was given.")
         if not isinstance(max_concurrent_runs, int) or max_concurrent_runs < 1:
             raise InvalidJobOptionsError("max_concurrent_runs must be an int of at least 1.")
-        if drain < timedelta(0):
-            raise InvalidJobOptionsError(f"drain must not be negative; {drain} was given.")
         self._service: V = jobs
         self._poll_s = poll.total_seconds()
         self._max_concurrent_runs = max_concurrent_runs
-        self._drain_s = drain.total_seconds()
+        self._drain_for(drain)
         self._initial_wait = initial_wait
         self._jobs: dict[str, Job] = {}
         self._initials: dict[str, Initial] = {}
@@ -88,6 +87,11 @@ class _Scheduler(Generic[V, D]):
     def __repr__(self) -> str:
         state = "not started" if self._node is None else "started"
         return f"<{type(self).__name__} of {len(self._jobs)} jobs, {state}>"
+
+    @property
+    def service(self) -> V:
+        """Give the service that it was made with."""
+        return self._service
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -186,6 +190,11 @@ class _Scheduler(Generic[V, D]):
             )
             raise TypeError(f"{type(self).__name__} runs {wanted}; use {other} for the other kind.")
 
+    def _drain_for(self, drain: timedelta) -> None:
+        if drain < timedelta(0):
+            raise InvalidJobOptionsError(f"drain must not be negative; {drain} was given.")
+        self._drain_s = drain.total_seconds()
+
     def _check_not_started(self) -> None:
         if self._node is not None:
             raise JobServiceStateError("The scheduler has started. Register jobs and listeners before.")
@@ -255,16 +264,19 @@ class AsyncScheduler(_Scheduler[AsyncJobSchedulerService, AsyncRegister]):
             self._stop.set()
         await self._halt()
 
-    async def run(self) -> None:
+    async def run(self, *, drain: timedelta | None = None) -> None:
         """Run until SIGTERM or SIGINT, or until this is cancelled; then stop. A second signal forces (C10.8).
 
-        Forcing ends the time of `drain`: callbacks are cancelled, and their runs released. A third signal waits for
-        nothing. Outside the main thread no signal is heard.
+        `drain` is for who runs a scheduler that others have made: it holds instead of the scheduler's own.
+        Forcing ends that time: callbacks are cancelled, and their runs released. A third signal waits for nothing.
+        Outside the main thread no signal is heard.
         """
+        if drain is not None:
+            self._drain_for(drain)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None, "a coroutine runs in a task"
         self._stop = asyncio.Event()
-        told = _Told(self._stop.set, self._force, task.cancel)
+        told = Told(self._stop.set, self._force, task.cancel)
         heard = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
         for number in heard:
             loop.add_signal_handler(number, told)
@@ -314,14 +326,17 @@ class Scheduler(_Scheduler[JobSchedulerService, Register]):
         if self._thread is not None:
             self._thread.join()
 
-    def run(self) -> None:
+    def run(self, *, drain: timedelta | None = None) -> None:
         """Run until SIGTERM or SIGINT; then stop. A second signal forces (C10.8). Call it from the main thread.
 
-        Forcing ends the time of `drain`: runs are released, while their callbacks go on until the process ends. A third
+        `drain` is for who runs a scheduler that others have made: it holds instead of the scheduler's own.
+        Forcing ends that time: runs are released, while their callbacks go on until the process ends. A third
         signal raises `KeyboardInterrupt`.
         """
+        if drain is not None:
+            self._drain_for(drain)
         began: Future[bool] = Future()
-        told = _Told(self._tell_to_stop, self._tell_to_force, _interrupt)
+        told = Told(self._tell_to_stop, self._tell_to_force, interrupt)
         before = {number: signal.signal(number, lambda _number, _frame: told()) for number in _SIGNALS}
         try:
             if self._begin(began) and self._thread is not None:
@@ -375,17 +390,3 @@ class Scheduler(_Scheduler[JobSchedulerService, Register]):
             return {"removed": pending.removed}
 
         return prune
-
-
-class _Told:
-    """Do what signals ask for: the first, the second, and any after that."""
-
-    def __init__(self, *asked: Callable[[], object]) -> None:
-        self._asked = list(asked)
-
-    def __call__(self) -> None:
-        (self._asked.pop(0) if len(self._asked) > 1 else self._asked[0])()
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt

@@ -37,6 +37,7 @@ class SchedulingStatements:
     trigger_run: Query
     pause: Query
     resume: Query
+    stand: Query
     forget_node: Query
     list_jobs: Query
     list_nodes: Query

@@ -236,6 +236,17 @@ class Triggered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Show what the database's clock is, and whether a job is paused, since when, by whom and why."""
+
+    clock: datetime
+    known: bool
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """Show one job, for those who look on."""
 
@@ -248,6 +259,7 @@ class JobRecord:
     watermark: datetime
     paused_at: datetime | None
     paused_by: str | None
+    """Who paused it; of a job that is not paused, who resumed it last. So with the reason."""
     pause_reason: str | None
     registered_at: datetime | None
     registered_by: str | None

@@ -16,9 +16,11 @@ WITH seen AS MATERIALIZED (
     AND CAST(:run_key AS varchar) ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}Z$'
     AND ${decided_function}(CAST(:code AS varchar), CAST(:run_key AS varchar))
 ), fresh AS (
-  INSERT INTO ${table} ("lockKey", "code", "name", "type", "status", "ownerToken", "leaseMs", "owner", "runKey")
+  INSERT INTO ${table} ("lockKey", "code", "name", "type", "status", "ownerToken", "leaseMs", "owner", "runKey",
+    "scheduledAt")
   SELECT CAST(:lock_key AS varchar), CAST(:code AS varchar), CAST(:name AS varchar), CAST(:type AS ${type_enum}),
-    'RUNNING', CAST(:owner_token AS uuid), CAST(:lease_ms AS bigint), CAST(:owner AS varchar), CAST(:run_key AS varchar)
+    'RUNNING', CAST(:owner_token AS uuid), CAST(:lease_ms AS bigint), CAST(:owner AS varchar), CAST(:run_key AS varchar),
+    CAST(:scheduled_at AS timestamptz)
   WHERE NOT EXISTS (SELECT FROM seen) AND NOT EXISTS (SELECT FROM barred)
   ON CONFLICT ("lockKey") DO NOTHING
   RETURNING "id", "fencingToken", "attempt"
@@ -37,7 +39,8 @@ WITH seen AS MATERIALIZED (
   UPDATE ${table} AS run SET "status" = 'RUNNING', "ownerToken" = CAST(:owner_token AS uuid), "fencingToken" = DEFAULT,
     "attempt" = run."attempt" + 1, "leaseMs" = CAST(:lease_ms AS bigint), "owner" = CAST(:owner AS varchar),
     "runKey" = CAST(:run_key AS varchar), "modifiedAt" = clock_timestamp(), "startedAt" = clock_timestamp(),
-    "finishedAt" = NULL, "outcome" = NULL, "retryAt" = NULL
+    "finishedAt" = NULL, "scheduledAt" = COALESCE(run."scheduledAt", CAST(:scheduled_at AS timestamptz)),
+    "outcome" = NULL, "retryAt" = NULL
   FROM free WHERE run."id" = free."id"
   RETURNING run.tableoid AS "runs", run."id", run."fencingToken", run."attempt"
 )

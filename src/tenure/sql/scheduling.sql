@@ -287,8 +287,14 @@ UPDATE ${jobs} SET "pausedAt" = clock_timestamp(), "pausedBy" = CAST(:by AS varc
 WHERE "code" = CAST(:code AS varchar) RETURNING "code"
 
 -- name: resume
-UPDATE ${jobs} SET "pausedAt" = NULL, "pausedBy" = NULL, "pauseReason" = NULL, "turn" = "turn" + 1
+UPDATE ${jobs} SET "pausedAt" = NULL, "pausedBy" = CAST(:by AS varchar), "pauseReason" = CAST(:reason AS text),
+  "turn" = "turn" + 1
 WHERE "code" = CAST(:code AS varchar) RETURNING "code"
+
+-- name: stand
+-- Tell the time, and whether a job is paused.
+SELECT ${clock_us}, job."code" IS NOT NULL, ${job_paused_us}, job."pausedBy", job."pauseReason"
+FROM (SELECT) AS one LEFT JOIN ${jobs} AS job ON job."code" = CAST(:code AS varchar)
 
 -- name: forget_node
 DELETE FROM ${nodes} WHERE "node" = CAST(:node AS uuid) RETURNING CAST("node" AS text)
