@@ -147,7 +147,9 @@ def test_nodes_are_shown_with_their_clocks(onlooker: Operator, history_url: str)
     seen = onlooker.overview()
     assert not any(seen.is_alive(node) for node in seen.nodes)
     assert all(job.orphaned for job in seen.jobs)
-    assert all(seen.is_alive(node) for node in onlooker.overview(alive=timedelta(minutes=5)).nodes)
+    patient = onlooker.overview(alive=timedelta(minutes=5))
+    assert all(patient.is_alive(node) for node in patient.nodes)
+    assert not any(job.orphaned for job in patient.jobs if job.code != code_of(Trouble.ORPHANED))
 
 
 def test_a_code_that_no_scheduler_knows_is_shown_too(service: JobSchedulerService, operator: Operator) -> None:
@@ -195,8 +197,12 @@ async def test_both_services_give_the_same(history_url: str, onlooker: Operator)
     async with AsyncJobSchedulerService(history_url) as service:
         statements = OperatingStatements(service.table)
         seen = await service.perform(operations.overview(statements, now_boot_s=boot_s()))
-    assert [(job.code, job.health, job.recent) for job in seen.jobs if not job.running] == [
-        (job.code, job.health, job.recent) for job in onlooker.overview().jobs if not job.running
+    here = onlooker.overview()
+    # what is left of a lease is another matter each time that one looks
+    still = [job.code for job in here.jobs if all(run.lease_left is None for run in job.recent)]
+    assert len(still) > JOBS // 2
+    assert [(job.code, job.health, job.recent) for job in seen.jobs if job.code in still] == [
+        (job.code, job.health, job.recent) for job in here.jobs if job.code in still
     ]
 
 
