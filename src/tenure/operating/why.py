@@ -299,7 +299,7 @@ def _changed(facts: TickFacts) -> list[str]:
     told: list[str] = []
     if job.disagreeing:
         told.append(
-            f"{', '.join(job.disagreeing)} was started with another schedule; that of {job.registered_by} rules."
+            f"{', '.join(job.disagreeing)} {'was' if len(job.disagreeing) == 1 else 'were'} started with another schedule; that of {job.registered_by} rules."
         )
     if job.registered_at > facts.tick:
         told.append(
