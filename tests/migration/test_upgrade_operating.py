@@ -89,7 +89,7 @@ def test_a_release_fences_a_node_of_the_previous_release(previous: OldNode, serv
 
 
 def test_a_release_fences_a_nestjs_node(previous: OldNode, service: JobSchedulerService, previous_url: str) -> None:
-    """C3.4: it settles nothing any more, and takes a run over that was released or retried, attempt and token moving."""
+    """C3.4: it settles nothing any more, and takes over what was released or retried, attempt and token moving."""
     operator = Operator(service)
     assert previous.settle("FAIL") == "done"
     with NestNode(previous_url) as nest:
