@@ -1,4 +1,4 @@
-"""The command line as a whole: which database, exit codes, no traceback, no secret (C9.4, C11; issue 2)."""
+"""The command line as a whole: which database, exit codes, no traceback, no secret (C9.4, C11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tenure run`: what the command sees, what the row keeps, and the exit codes (issue 2, "Command line"; C4.4, C6.1)."""
+"""`tenure run`: what the command sees, what the row keeps, and the exit codes (C4.4, C6.1)."""
 
 from __future__ import annotations
 

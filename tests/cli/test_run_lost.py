@@ -1,4 +1,4 @@
-"""`tenure run` when its lease is lost: the command is stopped, and we exit 75 (C5.5, C5.6; issue 2, "Command line")."""
+"""`tenure run` when its lease is lost: the command is stopped, and we exit 75 (C5.5, C5.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tenure run` and signals: forwarded once, and as PID 1, and on a terminal (issue 2, "Command line")."""
+"""`tenure run` and signals: forwarded once, and as PID 1, and on a terminal."""
 
 from __future__ import annotations
 

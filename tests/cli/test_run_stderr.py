@@ -1,4 +1,4 @@
-"""The command's stderr: passed through as it comes, the last 4 KiB kept, clean (issue 2, "Command line"; C6.2)."""
+"""The command's stderr: passed through as it comes, the last 4 KiB kept, clean (C6.2)."""
 
 from __future__ import annotations
 

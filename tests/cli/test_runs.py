@@ -1,4 +1,4 @@
-"""`tenure ls` and `tenure show`: runs as they stand, for people and for programs (issue 2, "Command line"; C11)."""
+"""`tenure ls` and `tenure show`: runs as they stand, for people and for programs (C11)."""
 
 from __future__ import annotations
 

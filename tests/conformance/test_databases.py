@@ -84,7 +84,7 @@ def no_connecting_thread_is_left() -> Iterator[None]:
 
 @each_kind
 async def test_types_come_back_exactly(kind: Kind, database_url: str) -> None:
-    """Issue 3: `uuid.UUID` and aware UTC instants from all, whatever the session's zone and date style are."""
+    """`uuid.UUID` and aware UTC instants from all, whatever the session's zone and date style are."""
     name = execute(database_url, "SELECT current_database()")[0][0]
     for setting in ("TimeZone = 'Australia/Lord_Howe'", "DateStyle = 'SQL, DMY'", "extra_float_digits = 0"):
         execute(database_url, f'ALTER DATABASE "{name}" SET {setting}')
@@ -222,7 +222,7 @@ async def pool(database_url: str) -> AsyncIterator[Any]:
 
 
 async def test_codecs_of_an_asyncpg_pool_change_nothing(pool: Any) -> None:
-    """Issue 3: with codecs for json, uuid and timestamptz, and a single connection."""
+    """With codecs for json, uuid and timestamptz, and a single connection."""
     async with AsyncJobSchedulerService(pool) as node:
         won = await node.acquire(options())
         assert won.acquired
@@ -300,7 +300,7 @@ def test_an_asyncpg_pool_is_no_heartbeat_database(database_url: str) -> None:
 
 
 def test_a_password_from_an_event_is_used_everywhere(database_url: str) -> None:
-    """Issue 3: `do_connect` supplies the password for calls, retries, renewal and schema work."""
+    """`do_connect` supplies the password for calls, retries, renewal and schema work."""
     address_without = address(database_url, "psycopg").set(password=None)
     password = address(database_url, "psycopg").password
     engine = create_engine(address_without, poolclass=None, pool_size=1, max_overflow=0)
@@ -328,7 +328,7 @@ def test_a_password_from_an_event_is_used_everywhere(database_url: str) -> None:
 
 
 async def test_a_password_from_an_async_event_is_used_for_renewal(database_url: str) -> None:
-    """Issue 3: the same for an AsyncEngine, over asyncpg and over psycopg."""
+    """The same for an AsyncEngine, over asyncpg and over psycopg."""
     for driver in ("asyncpg", "psycopg"):
         where = address(database_url, driver)
         engine = create_async_engine(where.set(password=None))
@@ -392,7 +392,7 @@ def test_an_engine_and_its_connections_are_left_as_they_were(database_url: str) 
 
 
 def test_converters_of_a_psycopg_pool_change_nothing(database_url: str) -> None:
-    """Issue 3: an application's own loaders and dumpers for text, bigint, uuid and str."""
+    """An application's own loaders and dumpers for text, bigint, uuid and str."""
 
     class Shouting(TextLoader):
         def load(self, data: Any) -> str:
@@ -433,7 +433,7 @@ def test_djangos_own_transaction_is_not_joined(database_url: str) -> None:
 
 
 def test_djangos_assumed_role_is_assumed(database_url: str) -> None:
-    """Issue 3: `assume_role` of the settings holds for our connections, too."""
+    """`assume_role` of the settings holds for our connections, too."""
     alias = django_alias(database_url)
     role = f"as sumed_{uuid4().hex[:8]}"
     execute(database_url, f'CREATE ROLE "{role}"')
@@ -450,7 +450,7 @@ def test_djangos_assumed_role_is_assumed(database_url: str) -> None:
 
 
 def test_what_is_not_known_is_refused_with_the_list(database_url: str) -> None:
-    """Issue 3: the list of what is known; what belongs to the other service is sent there."""
+    """The list of what is known; what belongs to the other service is sent there."""
     with pytest.raises(TypeError, match=r"ConnectionPool.*Engine.*Django.*not builtins\.int"):
         JobSchedulerService(7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"AsyncConnectionPool.*asyncpg Pool.*AsyncEngine.*Django"):
@@ -472,7 +472,7 @@ def test_what_is_not_known_is_refused_with_the_list(database_url: str) -> None:
 
 
 def test_an_engine_that_was_given_is_refused_in_a_forked_child(database_url: str) -> None:
-    """Issue 2: as a pool is; a service on Django's settings works there."""
+    """As a pool is; a service on Django's settings works there."""
     engine = create_engine(address(database_url, "psycopg"))
     over_django = JobSchedulerService(django_connections[django_alias(database_url)])
     with JobSchedulerService(engine) as node, over_django:

@@ -1,4 +1,4 @@
-"""`tenure demo` as people run it: real processes, real signals, nothing left behind (issue 2, "Command line")."""
+"""`tenure demo` as people run it: real processes, real signals, nothing left behind."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_orders.py"
 
 
 def test_the_shipped_orders_are_what_the_script_makes() -> None:
-    """Ship real input that anybody can make again (issue 2, `tenure demo`)."""
+    """Ship real input that anybody can make again."""
     made = runpy.run_path(str(SCRIPT))["orders_csv"]()
     assert files("tenure.demo").joinpath("orders.csv").read_bytes() == made.encode()
 

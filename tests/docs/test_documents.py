@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-LEASE = ROOT / "docs" / "explanation" / "lease.md"
+PROMISES = [ROOT / "docs" / "explanation" / name for name in ("lease.md", "scheduling.md")]
 
 
 def python_blocks(page: Path) -> list[str]:
@@ -36,19 +36,21 @@ def named_tests(page: Path) -> list[tuple[str, str | None]]:
     return re.findall(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", page.read_text())
 
 
-def test_each_promise_names_a_test_that_is_there() -> None:
-    """docs/explanation/lease.md promises nothing that no test stands behind."""
-    named = named_tests(LEASE)
+@pytest.mark.parametrize("page", PROMISES, ids=lambda page: page.name)
+def test_each_promise_names_a_test_that_is_there(page: Path) -> None:
+    """The page promises nothing that no test stands behind."""
+    named = named_tests(page)
     assert len(named) > 30
     for path, function in named:
         assert (ROOT / path).exists(), path
         assert not function or function in functions_of(ROOT / path), f"{path}::{function}"
 
 
-def test_each_promise_has_a_test_beside_it() -> None:
+@pytest.mark.parametrize("page", PROMISES, ids=lambda page: page.name)
+def test_each_promise_has_a_test_beside_it(page: Path) -> None:
     """Every row of its tables ends with a test."""
     headings = ("| Promise", "| Failure", "| What")
-    lines = LEASE.read_text().splitlines()
+    lines = page.read_text().splitlines()
     rows = [line for line in lines if line.startswith("| ") and not line.startswith(headings)]
     assert len(rows) > 30
     for row in rows:

@@ -144,3 +144,39 @@ def test_the_threaded_services_next_attempt_goes_on_after_the_last_page(database
         key,
     )
     assert pages == (5,)
+
+
+def test_the_crontab_line_runs_on_one_of_two_hosts(database_url: str, tmp_path: Path) -> None:
+    """C10.2: each line of `examples/crontab`, as cron runs it on two hosts at once; the second says who has it."""
+    settings, commands = crontab(ROOT / "examples" / "crontab")
+    assert settings["CRON_TZ"] == "Europe/Paris"
+    ran = tmp_path / "ran"
+    report = tmp_path / "nightly-report"
+    report.write_text(f'#!/bin/sh\necho "$TENURE_SCHEDULED_AT $*" >> {ran}\nsleep 1\n')
+    report.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {"PATH": path, "DATABASE_URL": database_url, "HOME": str(tmp_path)}
+    for command in commands:
+        hosts = [
+            subprocess.Popen(["sh", "-c", command], env=environment, stderr=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        said = [host.communicate(timeout=60)[1] for host in hosts]
+        assert [host.returncode for host in hosts] == [0, 0]
+        assert sorted("Skipped: nightly-report" in each for each in said) == [False, True]
+    ((key, status),) = execute(database_url, f'SELECT "runKey", "status"::text FROM {TABLE}')
+    assert status == "SUCCESS"
+    assert ran.read_text() == f"{key} --all\n"
+
+
+def crontab(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Give the settings and the commands of a crontab; each line's own fields are those that its command is given."""
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    settings = dict(line.split("=", 1) for line in lines if re.match(r"\w+=", line))
+    commands = []
+    for line in lines:
+        if not re.match(r"\w+=", line):
+            *fields, command = line.split(None, 5)
+            assert f"--cron '{' '.join(fields)}'" in command
+            commands.append(command.replace("\\%", "%"))
+    return settings, commands

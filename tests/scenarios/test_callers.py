@@ -1,4 +1,4 @@
-"""Who may use a service, and what belongs to the caller and stays so (C4.5, C5.2; issue 2)."""
+"""Who may use a service, and what belongs to the caller and stays so (C4.5, C5.2)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestWhoMayUseAService:
     async def test_a_second_event_loop_gets_one_clear_error(
         self, async_service: AsyncJobSchedulerService, database_url: str
     ) -> None:
-        """Issue 2: each method says so; nothing is sent."""
+        """Each method says so; nothing is sent."""
         node = async_service
         assert (await node.acquire(options("first"))).acquired
 
@@ -78,7 +78,7 @@ class TestWhoMayUseAService:
         assert execute(database_url, 'SELECT count(*) FROM "job-scheduler"') == [(1,)]
 
     def test_a_closed_service_takes_no_more_runs(self, database_url: str) -> None:
-        """C5.2, issue 2: acquiring is refused with one clear error; what is under way may still be settled."""
+        """C5.2: acquiring is refused with one clear error; what is under way may still be settled."""
         node = JobSchedulerService(database_url)
         won = node.acquire(options(lease_ms=60_000))
         assert won.acquired
@@ -96,7 +96,7 @@ class TestWhoMayUseAService:
         assert node.complete(won) is True
 
     async def test_a_closed_async_service_takes_no_more_runs(self, database_url: str) -> None:
-        """C5.2, issue 2: as the blocking one."""
+        """C5.2: as the blocking one."""
         node = AsyncJobSchedulerService(database_url)
         won = await node.acquire(options(lease_ms=60_000))
         assert won.acquired
@@ -138,7 +138,7 @@ class TestWhoMayUseAService:
     def test_threads_share_a_service_from_its_first_use(
         self, database_url: str, made: list[ConnectionPool[Any]]
     ) -> None:
-        """Issue 2: 16 threads that use it at once for the first time get one pool, closed with the service."""
+        """16 threads that use it at once for the first time get one pool, closed with the service."""
         node, together = JobSchedulerService(database_url), threading.Barrier(16)
 
         def use(n: int) -> None:

@@ -333,7 +333,7 @@ def test_the_watermark_never_goes_back(database_url: str, node: TickNode, tick: 
 
 
 def test_a_removed_tick_never_runs_again(database_url: str, node: TickNode, other: TickNode, tick: datetime) -> None:
-    """C10.7, issue 4: tick 2 claimed, all removed, then a lagging node claims tick 1: refused, and it says why."""
+    """C10.7: tick 2 claimed, all removed, then a lagging node claims tick 1: refused, and it says why."""
     node.service.complete(won(node.claim(tick)))
     node.service.complete(won(node.claim(tick + MINUTE)))
     make_old(database_url)

@@ -391,7 +391,7 @@ READ_ALONG_AN_INDEX = [STATEMENTS.list_runs(by_code=False, status=status) for st
 def test_every_statement_uses_an_index_on_100_000_rows(
     big_url: str, big_leases: list[UUID], query: Query, values: dict[str, int], mode: str
 ) -> None:
-    """C5.4 and issue 2, "Schema": no statement reads the whole table, with either kind of plan."""
+    """C5.4: no statement reads the whole table, with either kind of plan."""
     ids = "{" + ",".join(map(str, big_leases[: values.get("leases", 1)])) + "}"
     arguments = {
         "lock_key": "v2:absent",

@@ -1,4 +1,4 @@
-"""Start a real PostgreSQL with no set-up, as root and as anybody (issue 2, "Embedded PostgreSQL")."""
+"""Start a real PostgreSQL with no set-up, as root and as anybody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End and share a real PostgreSQL, however its users end (issue 2, "Embedded PostgreSQL")."""
+"""End and share a real PostgreSQL, however its users end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forks, second loops, closed services, and what belongs to the caller (C4.5, C4.7, C5.2; issue 2)."""
+"""Forks, second loops, closed services, and what belongs to the caller (C4.5, C4.7, C5.2)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def run_for_two_leases(node: JobSchedulerService, run_key: str) -> bool:
 
 class TestFork:
     def test_a_used_service_works_in_the_child(self, service: JobSchedulerService, database_url: str) -> None:
-        """Issue 2 (psycopg#395, steady-queue#49): pool, keeper and leases start afresh; the parent's go on."""
+        """Pool, keeper and leases start afresh; the parent's go on (psycopg#395, steady-queue#49)."""
 
         def callback(lease: JobExecutionLease) -> tuple[Any, bool]:
             first = row_of(database_url, lease.id)["modifiedAt"]
@@ -96,7 +96,7 @@ class TestFork:
     async def test_a_used_async_service_works_in_the_child(
         self, async_service: AsyncJobSchedulerService, database_url: str
     ) -> None:
-        """Issue 2: on a loop of the child's own."""
+        """On a loop of the child's own."""
 
         async def two_leases(lease: JobExecutionLease) -> bool:
             await asyncio.sleep(2 * LEASE_S)
@@ -118,7 +118,7 @@ class TestFork:
         assert row_of(database_url, options("child").lock_key)["status"] == "SUCCESS"
 
     def test_a_fork_while_other_threads_use_the_service(self, service: JobSchedulerService) -> None:
-        """Issue 2: whatever locks are held at that moment, no child hangs."""
+        """Whatever locks are held at that moment, no child hangs."""
         stop = threading.Event()
 
         def busy(n: int) -> None:
@@ -141,7 +141,7 @@ class TestFork:
 
     @pytest.mark.parametrize("method", ["fork", "spawn"])
     def test_multiprocessing(self, service: JobSchedulerService, database_url: str, method: str) -> None:
-        """Issue 2: a child of `multiprocessing` is a different owner (C4.7), and works."""
+        """A child of `multiprocessing` is a different owner (C4.7), and works."""
         processes: Any = multiprocessing.get_context(method)
 
         def callback(lease: JobExecutionLease) -> object:
@@ -157,7 +157,7 @@ class TestFork:
         assert row_of(database_url, options("child").lock_key)["status"] == "SUCCESS"
 
     def test_a_pool_that_was_given_is_refused_in_the_child(self, database_url: str) -> None:
-        """Issue 2: one clear error from each method, before any SQL; the parent goes on."""
+        """One clear error from each method, before any SQL; the parent goes on."""
         with ConnectionPool(database_url, min_size=1, max_size=2) as pool, JobSchedulerService(pool) as node:
             won = node.acquire(options(lease_ms=60_000))
             assert won.acquired
@@ -184,7 +184,7 @@ class TestFork:
     def test_a_callback_that_ends_in_a_forked_child(
         self, service: JobSchedulerService, database_url: str, ending: str
     ) -> None:
-        """Issue 2: the child settles nothing; the run is the parent's, and is settled there."""
+        """The child settles nothing; the run is the parent's, and is settled there."""
         readable, writable = os.pipe()
         parent = os.getpid()
 
@@ -216,7 +216,7 @@ class TestFork:
     def test_a_child_never_renews_its_parents_leases(
         self, database_url: str, rival: JobSchedulerService, tmp_path: Path
     ) -> None:
-        """Issue 2: the parent is killed, its child lives on and renews a run of its own: the parent's run expires."""
+        """The parent is killed, its child lives on and renews a run of its own: the parent's run expires."""
         with parent_and_child(tmp_path, database_url) as (parent, child_pid):
             assert not rival.acquire(options("parent")).acquired
             killed_s = time.monotonic()

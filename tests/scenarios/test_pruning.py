@@ -1,4 +1,4 @@
-"""Removing old runs: what goes, what never does, and what stays decided (C10.7, issue 4, "Retention")."""
+"""Removing old runs: what goes, what never does, and what stays decided (C10.7)."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ def test_of_16_threads_on_one_service_one_wins_each_run(database_url: str) -> No
 def test_threads_that_use_a_new_service_at_once_share_one_pool(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C4.7, issue 2: none is forgotten with its connections open and its threads running."""
+    """C4.7: none is forgotten with its connections open and its threads running."""
     made: list[CountedPool] = []
     monkeypatch.setattr(CountedPool, "made", made)
     monkeypatch.setattr("tenure.drivers.psycopg.ConnectionPool", CountedPool)
@@ -433,7 +433,7 @@ def test_a_completion_that_meets_its_own_first_try_is_recognised_as_done(databas
 def test_an_acquire_that_meets_its_own_first_try_leaves_no_run_held_by_nobody(
     database_url: str, rival: JobSchedulerService, reclaims: bool
 ) -> None:
-    """C4.6, issue 2: what the first try wins in the end is either known to the caller or freed."""
+    """C4.6: what the first try wins in the end is either known to the caller or freed."""
     if reclaims:
         lease = rival.acquire(options_for("run"))
         assert isinstance(lease, JobAcquired)

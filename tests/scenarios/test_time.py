@@ -149,7 +149,7 @@ def nodes(database_url: str) -> Iterator[list[JobSchedulerService]]:
 def test_nodes_in_four_time_zones_steal_no_live_lease_and_keep_no_dead_one(
     database_url: str, nodes: list[JobSchedulerService]
 ) -> None:
-    """C3.5, issue 2: whoever of them holds the run, all others agree on it (ShedLock#91)."""
+    """C3.5: whoever of them holds the run, all others agree on it (ShedLock#91)."""
     for n, holder in enumerate(nodes):
         run_key = f"tick {n}"
         others = [node for node in nodes if node is not holder]
@@ -357,6 +357,7 @@ def acquire_call(owner_token: UUID, lease_ms: int = 60_000) -> Call:
         lease_ms=lease_ms,
         owner="old",
         run_key=wanted.run_key,
+        scheduled_at=None,
     )
 
 

@@ -86,7 +86,7 @@ class TestWait:
         assert rival.wait(options(), SOON) == {"rows": 3}
 
     def test_the_end_is_heard_of_within_300_ms(self, service: JobSchedulerService, rival: JobSchedulerService) -> None:
-        """C8, issue 3: the median of several waits, so that one busy moment decides nothing."""
+        """C8: the median of several waits, so that one busy moment decides nothing."""
         took: list[float] = []
         for key in map(str, range(7)):
             lease = won(service, key)

@@ -1,4 +1,4 @@
-"""What may be called back, with the lease or without, decided before a run is acquired (issue 2, C5.6)."""
+"""What may be called back, with the lease or without, decided before a run is acquired (C5.6)."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class TestBeforeAcquiring:
     """A bad callback, or a bad `on_lost`, is refused before any SQL: there is no server at this address."""
 
     def test_blocking(self) -> None:
-        """Issue 2."""
+        """C5.6: before anything is sent."""
         options = JobAcquireOptions(code="job", run_key="r")
         with JobSchedulerService("host=127.0.0.1 port=1") as service:
             with pytest.raises(TypeError):
@@ -167,7 +167,7 @@ class TestBeforeAcquiring:
                 service.run_exclusive({"code": "job"}, lambda: None)  # type: ignore[arg-type]
 
     async def test_awaited(self) -> None:
-        """Issue 2."""
+        """C5.6: before anything is sent."""
         options = JobAcquireOptions(code="job", run_key="r")
 
         async def work() -> None: ...

@@ -55,7 +55,7 @@ def won(hold: Hold | None = None) -> JobAcquired:
 
 class TestJobLease:
     def test_by_hand_from_text_or_uuid(self) -> None:
-        """Issue 2: an id and an owner token are enough."""
+        """An id and an owner token are enough."""
         assert JobLease(str(RUN), str(TOKEN)) == JobLease(RUN, TOKEN)
         assert JobLease(RUN, TOKEN).id == RUN
         assert JobLease(RUN, TOKEN).owner_token == TOKEN
