@@ -254,7 +254,8 @@ SELECT CASE WHEN EXISTS (SELECT FROM done) OR EXISTS (SELECT FROM changed) THEN 
 WITH done AS MATERIALIZED (
   SELECT FROM ${actions} WHERE "actionToken" = CAST(:action_token AS uuid)
 ), changed AS (
-  UPDATE ${jobs} SET "pausedAt" = NULL, "pausedBy" = NULL, "pauseReason" = NULL, "turn" = "turn" + 1
+  UPDATE ${jobs} SET "pausedAt" = NULL, "pausedBy" = CAST(:by AS varchar), "pauseReason" = CAST(:reason AS text),
+    "turn" = "turn" + 1
   WHERE "code" = CAST(:code AS varchar) AND NOT EXISTS (SELECT FROM done) RETURNING "code"
 ), ${job_noted}
 SELECT CASE WHEN EXISTS (SELECT FROM done) OR EXISTS (SELECT FROM changed) THEN 'done' ELSE 'unknown' END,
@@ -272,7 +273,7 @@ WITH done AS MATERIALIZED (
   INSERT INTO ${table} ("lockKey", "code", "type", "status", "ownerToken", "attempt", "runKey", "startedAt", "scheduledAt",
     "outcome")
   SELECT CAST(:lock_key AS varchar), CAST(:code AS varchar), 'SCHEDULE', 'FAIL', gen_random_uuid(), 0,
-    CAST(:run_key AS varchar), NULL, clock_timestamp(), 'triggered'
+    CAST(:run_key AS varchar), NULL, COALESCE(CAST(:at AS timestamptz), clock_timestamp()), 'triggered'
   FROM job WHERE NOT EXISTS (SELECT FROM done)
   ON CONFLICT ("lockKey") DO NOTHING
   RETURNING *
