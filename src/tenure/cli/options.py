@@ -31,6 +31,13 @@ def instant_option(name: str, help_text: str) -> Callable[[Command], Command]:
     return click.option(name, metavar="INSTANT", callback=_read_instant, help=help_text)
 
 
+def moment_option(name: str, help_text: str, default: str | None = None) -> Callable[[Command], Command]:
+    """Add an option that takes an instant, or how long ago it is by this machine's clock."""
+    return click.option(
+        name, metavar="INSTANT|AGO", callback=_read_moment, default=default, show_default=True, help=help_text
+    )  # fmt: skip
+
+
 def code_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """Add the argument that names a job."""
     return click.argument("code", required=required, callback=_read_code)
@@ -103,6 +110,18 @@ def _read_instant(_context: click.Context, _option: click.Parameter, text: str |
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{text!r} is no instant. {example}") from None
     return utc - timedelta(microseconds=utc.microsecond % (_MILLISECOND // timedelta(microseconds=1)))
+
+
+def _read_moment(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
+    """Read an instant, or a duration as so long ago."""
+    if text is None:
+        return None
+    try:
+        return datetime.now(UTC) - parse_duration(text)
+    except InvalidJobOptionsError:
+        return _read_instant(context, option, text)
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is longer ago than there are dates.") from None
 
 
 def _read_schedule(cron: str | None, every: str | None, timezone: str | None) -> Schedule | None:
