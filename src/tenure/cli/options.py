@@ -79,6 +79,19 @@ def is_text(argument: str) -> bool:
     return True
 
 
+def read_instant(text: str, hint: str | None = None) -> datetime:
+    """Read an instant; what is finer than a millisecond is cut off, as in a run key (C10.1)."""
+    example = "Write it as 2026-07-20T03:00:00Z or 2026-07-20T05:00:00+02:00."
+    try:
+        instant = datetime.fromisoformat(text.strip())
+        if instant.tzinfo is None:
+            raise click.BadParameter(f"{text!r} does not say its offset from UTC. {example}", param_hint=hint)
+        utc = instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{text!r} is no instant. {example}", param_hint=hint) from None
+    return utc - timedelta(microseconds=utc.microsecond % (_MILLISECOND // timedelta(microseconds=1)))
+
+
 def _read_code(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     """Give the code as it is stored (C2.2)."""
     return None if text is None else JobAcquireOptions(code=text, run_key="any").code
@@ -98,18 +111,7 @@ def _read_duration(_context: click.Context, _option: click.Parameter, text: str 
 
 
 def _read_instant(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
-    """Read an instant; what is finer than a millisecond is cut off, as in a run key (C10.1)."""
-    if text is None:
-        return None
-    example = "Write it as 2026-07-20T03:00:00Z or 2026-07-20T05:00:00+02:00."
-    try:
-        instant = datetime.fromisoformat(text.strip())
-        if instant.tzinfo is None:
-            raise click.BadParameter(f"{text!r} does not say its offset from UTC. {example}")
-        utc = instant.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"{text!r} is no instant. {example}") from None
-    return utc - timedelta(microseconds=utc.microsecond % (_MILLISECOND // timedelta(microseconds=1)))
+    return None if text is None else read_instant(text)
 
 
 def _read_moment(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:

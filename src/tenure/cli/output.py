@@ -6,15 +6,30 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenure import JobNotAcquired, NotAcquiredReason, RunRecord
 from tenure.cli.errors import OutputError, plain
 from tenure.durations import format_duration
 
 COLUMNS = ("STATUS", "CODE", "RUN KEY", "ATTEMPT", "HOLDER", "BEGAN", "THEN", "OUTCOME", "TICK", "PROGRESS", "ID")
-_STYLES = {"RUNNING": "yellow", "SUCCESS": "green", "FAIL": "red"}
+_STYLES = {
+    "RUNNING": "yellow",
+    "SUCCESS": "green",
+    "FAIL": "red",
+    "overdue": "bold red",
+    "exhausted": "red",
+    "orphaned": "red",
+    "failing": "yellow",
+    "paused": "cyan",
+    "bad": "bold red",
+    "warn": "yellow",
+    "ok": "green",
+}
 NOTHING = "-"
+
+Piece: TypeAlias = tuple[str, str]
+"""A text and its style."""
 
 
 def emit(text: str) -> None:
@@ -26,9 +41,9 @@ def emit(text: str) -> None:
         raise OutputError(error) from None
 
 
-def emit_json(value: Any) -> None:
-    """Write JSON in ASCII, so that no terminal takes a part of it for a command."""
-    emit(json.dumps(value, indent=2))
+def emit_json(value: Any, *, indent: int | None = 2) -> None:
+    """Write JSON in ASCII, so that no terminal takes a part of it for a command; without an indent, on one line."""
+    emit(json.dumps(value, indent=indent))
 
 
 def emit_runs(runs: Sequence[RunRecord], now: datetime) -> None:
@@ -49,6 +64,26 @@ def emit_table(rows: Sequence[Sequence[str]]) -> None:
         _emit_rich(rows)
     else:
         emit("\n".join(_aligned(rows)))
+
+
+def style_of(word: str) -> str:
+    """Give the style in which a terminal shows a state, a health or a level; none for what is neither good nor bad."""
+    return _STYLES.get(word, "")
+
+
+def emit_pieces(lines: Sequence[Sequence[Piece]]) -> None:
+    """Write lines of pieces of text, each in its style on a terminal, and never wrapped. Pieces must be plain."""
+    if not sys.stdout.isatty():
+        return emit("\n".join("".join(text for text, _ in line).rstrip() for line in lines))
+    from rich.console import Console
+    from rich.text import Text
+
+    try:
+        for line in lines:
+            Console().print(Text.assemble(*line), soft_wrap=True, highlight=False)
+    except OSError as error:
+        raise OutputError(error) from None
+    return None
 
 
 def run_as_json(run: RunRecord) -> dict[str, Any]:
@@ -197,7 +232,7 @@ def _emit_rich(rows: Sequence[Sequence[str]]) -> None:
         table.add_column(title, overflow="fold")
     for row in lines:
         first, *rest = (Text(cell) for cell in row)
-        first.stylize(_STYLES.get(row[0], ""))
+        first.stylize(style_of(row[0]))
         table.add_row(first, *rest)
     try:
         Console().print(table)
