@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tenure.cli.errors import plain
@@ -66,14 +66,14 @@ _NODE_TITLES: Final = ("NODE", "ALIVE", "LAST SEEN", "STARTED", "CLOCK", "JOBS")
 
 
 def _job(job: JobOverview, now: datetime) -> tuple[str, ...]:
-    last = f"{job.last.state.value}, {when(job.last.started_at, now)}" if job.last else NOTHING
+    last = f"{job.last.state.value} {_ago(job.last.started_at, now)}" if job.last else NOTHING
     failed = f"{job.failures_in_a_row} in a row" if job.failures_in_a_row else NOTHING
     return (
         job.health.value,
         job.code,
-        when(job.next_tick, now),
+        _soon(job.next_tick, now),
         last,
-        when(job.last_success.finished_at, now) if job.last_success else NOTHING,
+        _ago(job.last_success.finished_at, now) if job.last_success else NOTHING,
         NOTHING if job.lateness is None else format_duration(job.lateness),
         failed,
         ", ".join(lease.run.holder or "a NestJS node" for lease in job.running) or NOTHING,
@@ -81,16 +81,27 @@ def _job(job: JobOverview, now: datetime) -> tuple[str, ...]:
     )
 
 
+def _soon(instant: datetime | None, now: datetime) -> str:
+    """Give an instant as `when` does, without the day if it is today's in UTC."""
+    said = when(instant, now)
+    return said.removeprefix(f"{now.astimezone(UTC):%Y-%m-%d} ")
+
+
+def _ago(instant: datetime | None, now: datetime) -> str:
+    """Say how long ago it was; a clock that was read earlier in the same look is no future."""
+    return NOTHING if instant is None else f"{format_duration(max(now - instant, timedelta(0)))} ago"
+
+
 def _notes(job: JobOverview, now: datetime) -> list[str]:
     """Say what the other columns do not: why nothing runs, and how it stands with runs that wait."""
     notes: list[str] = []
     if job.overdue_since is not None:
-        notes.append(f"overdue since {when(job.overdue_since, now)}")
+        notes.append(f"overdue since {_soon(job.overdue_since, now)}")
     if job.exhausted:
         notes.append(f"{job.exhausted}{'+' if job.exhausted >= operations.COUNT_LIMIT else ''} exhausted")
     if job.job is not None and job.job.paused_at is not None:
         reason = f": {job.job.pause_reason}" if job.job.pause_reason else ""
-        notes.append(f"paused since {when(job.job.paused_at, now)} by {job.job.paused_by or 'somebody'}{reason}")
+        notes.append(f"paused since {_soon(job.job.paused_at, now)} by {job.job.paused_by or 'somebody'}{reason}")
     if job.orphaned:
         notes.append("orphaned: no living node runs it")
     if job.job is not None and job.job.disagreeing:
@@ -115,7 +126,7 @@ def _lease(lease: LiveLease, now: datetime) -> tuple[str, ...]:
         run.run_key or NOTHING,
         str(run.attempt),
         run.holder or "a NestJS node",
-        when(run.started_at, now),
+        _soon(run.started_at, now),
         "unknown" if run.lease_left is None else format_duration(run.lease_left),
         done,
         str(run.id),
@@ -126,8 +137,8 @@ def _node(node: NodeRecord, seen: Overview) -> tuple[str, ...]:
     return (
         node.label,
         "yes" if seen.is_alive(node) else "no",
-        when(node.seen_at, seen.clock),
-        when(node.started_at, seen.clock),
+        _ago(node.seen_at, seen.clock),
+        _soon(node.started_at, seen.clock),
         _clock(node.clock_offset),
         str(len(node.jobs)),
     )
