@@ -5,7 +5,8 @@ code  meaning
 ====  ===========================================================================================
 0     done; for `tenure run` also: skipped, unless `--skip-exit-code` says otherwise; for `tenure worker`: stopped by a
       signal, and every run here ended or released
-1     no such run or job, or nobody runs it; the schema has faults; the command line's own packages are missing
+1     no such run or job, or nobody runs it; an act was refused; the schema has faults; `tenure doctor` found something
+      bad; the command line's own packages are missing
 2     the command line or an option is wrong; nothing was sent; for `tenure worker` also: there is no such scheduler;
       for `tenure status`: something is overdue or exhausted
 69    the database, or the local server, cannot be reached, is busy, read-only, or refused; a port cannot be had
