@@ -136,6 +136,7 @@ def test_json_has_stable_keys(tenure: Tenure, node: TickNode, database_url: str)
     assert list(seen) == ["clock", "needs_attention", "truncated", "jobs", "leases", "nodes"]
     (job,) = seen["jobs"]
     assert (job["code"], job["words"], job["nodes"]) == (CODE, "every minute (UTC)", ["node-a"])
+    assert "held by node-a" in tenure("status").out
     (running,) = seen["leases"]
     assert (running["id"], running["holder"], running["done"]) == (str(lease.id), "node-a", None)
     assert 0 < running["lease_left_ms"] <= 60_000

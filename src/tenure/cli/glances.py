@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -60,24 +60,19 @@ def _emit_part(rows: Rows) -> None:
         emit_table([[plain(cell) for cell in row] for row in rows])
 
 
-_JOB_TITLES: Final = ("HEALTH", "CODE", "NEXT TICK", "LAST RUN", "LAST SUCCESS", "LATE", "FAILED", "HELD BY", "NOTE")
+_JOB_TITLES: Final = ("HEALTH", "CODE", "NEXT TICK", "LAST RUN", "LAST SUCCESS", "NOTE")
 _LEASE_TITLES: Final = ("RUNNING", "RUN KEY", "ATTEMPT", "HOLDER", "SINCE", "LEFT", "PROGRESS", "ID")
 _NODE_TITLES: Final = ("NODE", "ALIVE", "LAST SEEN", "STARTED", "CLOCK", "JOBS")
 
 
 def _job(job: JobOverview, now: datetime) -> tuple[str, ...]:
-    last = f"{job.last.state.value} {_ago(job.last.started_at, now)}" if job.last else NOTHING
-    failed = f"{job.failures_in_a_row} in a row" if job.failures_in_a_row else NOTHING
     return (
         job.health.value,
         job.code,
         _soon(job.next_tick, now),
-        last,
+        f"{job.last.state.value} {_ago(job.last.started_at, now)}" if job.last else NOTHING,
         _ago(job.last_success.finished_at, now) if job.last_success else NOTHING,
-        NOTHING if job.lateness is None else format_duration(job.lateness),
-        failed,
-        ", ".join(lease.run.holder or "a NestJS node" for lease in job.running) or NOTHING,
-        "; ".join(_notes(job, now)) or NOTHING,
+        "; ".join([*_lateness(job, now), *_failures(job), *_causes(job, now)]) or NOTHING,
     )
 
 
@@ -92,28 +87,40 @@ def _ago(instant: datetime | None, now: datetime) -> str:
     return NOTHING if instant is None else f"{format_duration(max(now - instant, timedelta(0)))} ago"
 
 
-def _notes(job: JobOverview, now: datetime) -> list[str]:
-    """Say what the other columns do not: why nothing runs, and how it stands with runs that wait."""
-    notes: list[str] = []
+def _lateness(job: JobOverview, now: datetime) -> Iterator[str]:
+    """Say what should have been done by now, and who is at it."""
     if job.overdue_since is not None:
-        notes.append(f"overdue since {_soon(job.overdue_since, now)}")
+        yield f"overdue since {_soon(job.overdue_since, now)}"
+    elif job.lateness is not None:
+        yield f"{format_duration(job.lateness)} late"
+    if job.running:
+        yield f"held by {', '.join(lease.run.holder or 'a NestJS node' for lease in job.running)}"
+
+
+def _failures(job: JobOverview) -> Iterator[str]:
+    """Say what went wrong, and what waits because of it."""
+    if job.failures_in_a_row:
+        yield f"{job.failures_in_a_row} failed in a row"
     if job.exhausted:
-        notes.append(f"{job.exhausted}{'+' if job.exhausted >= operations.COUNT_LIMIT else ''} exhausted")
-    if job.job is not None and job.job.paused_at is not None:
-        reason = f": {job.job.pause_reason}" if job.job.pause_reason else ""
-        notes.append(f"paused since {_soon(job.job.paused_at, now)} by {job.job.paused_by or 'somebody'}{reason}")
-    if job.orphaned:
-        notes.append("orphaned: no living node runs it")
-    if job.job is not None and job.job.disagreeing:
-        notes.append(f"another schedule on {', '.join(job.job.disagreeing)}")
+        yield f"{job.exhausted}{'+' if job.exhausted >= operations.COUNT_LIMIT else ''} exhausted"
     expired = sum(run.state is RunState.EXPIRED for run in job.unfinished)
     if expired:
-        notes.append(f"{expired} lease{'' if expired == 1 else 's'} expired")
+        yield f"{expired} lease{'' if expired == 1 else 's'} expired"
     if waiting := len(job.unfinished) - expired:
-        notes.append(f"{waiting} waiting")
+        yield f"{waiting} waiting"
+
+
+def _causes(job: JobOverview, now: datetime) -> Iterator[str]:
+    """Say why nothing runs."""
+    if job.job is not None and job.job.paused_at is not None:
+        reason = f": {job.job.pause_reason}" if job.job.pause_reason else ""
+        yield f"paused since {_soon(job.job.paused_at, now)} by {job.job.paused_by or 'somebody'}{reason}"
+    if job.orphaned:
+        yield "orphaned: no living node runs it"
+    if job.job is not None and job.job.disagreeing:
+        yield f"another schedule on {', '.join(job.job.disagreeing)}"
     if job.trouble:
-        notes.append(job.trouble.partition("\n")[0])
-    return notes
+        yield job.trouble.partition("\n")[0]
 
 
 def _lease(lease: LiveLease, now: datetime) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Final
 
 import click
@@ -167,7 +168,12 @@ def _drawn(runs: Sequence[RunGlance], axis: _Axis, found: Timeline) -> list[Piec
         rank = _RANK[run.state]
         for place in range(axis.place(_begin(run)), axis.place(_end(run, found.clock)) + 1):
             ranks[place] = max(ranks[place], rank)
-    return [(_MARKS[rank][0], _MARKS[rank][1]) if rank >= 0 else (".", "dim") for rank in ranks]
+    return [_piece(rank, len(list(alike))) for rank, alike in groupby(ranks)]
+
+
+def _piece(rank: int, length: int) -> Piece:
+    mark, style, _ = _MARKS[rank] if rank >= 0 else (".", "dim", ())
+    return mark * length, style
 
 
 def _begin(run: RunGlance) -> datetime:
