@@ -58,8 +58,10 @@ _LEADING = re.compile(r"\A(?:\s|--.*\n)*")
 _STORAGE = "ALTER TABLE ${table} SET (fillfactor = 50)"
 _MAPPED = re.compile(r"CREATE (TYPE|TABLE \$\{table\}|INDEX \S+ ON \$\{table\}) ")
 _FUNCTIONS = {"reclaim_function": "()", "remember_function": "()", "previous_function": "(oid, uuid, uuid)"}
-_DECIDED = "(varchar, varchar)"
+_ATOMIC = {"decided_function": "(varchar, varchar)", "released_function": "(uuid, uuid)"}
 _DUE = '"status" <> \'SUCCESS\' AND "scheduledAt" IS NOT NULL AND "outcome" IS DISTINCT FROM \'exhausted\''
+_SUCCEEDED = "\"status\" = 'SUCCESS' AND COALESCE(\"outcome\", 'succeeded') = 'succeeded'"
+_EXHAUSTED = "\"outcome\" = 'exhausted'"
 _CLOCK = text("clock_timestamp()")
 
 IncludeName = Callable[[str | None, str, Mapping[Any, str | None]], bool]
@@ -186,6 +188,8 @@ def _table_arguments(schema: str | SchemaConst | None, table: str) -> tuple[Any,
         Index(own("code_idx"), "code", "fencingToken"),
         Index(own("unfinished_idx"), "status", "fencingToken", postgresql_where=text("\"status\" <> 'SUCCESS'")),
         Index(own("due_idx"), "code", postgresql_where=text(_DUE)),
+        Index(own("succeeded_idx"), "code", "fencingToken", postgresql_where=text(_SUCCEEDED)),
+        Index(own("exhausted_idx"), "code", "fencingToken", postgresql_where=text(_EXHAUSTED)),
         {
             "schema": schema,
             "listeners": [
@@ -205,7 +209,8 @@ def _create_unmapped(target: Table, connection: Connection, **_: Any) -> None:
 def _drop_side_tables(target: Table, connection: Connection, **_: Any) -> None:
     """They refer to the table of runs, so they go first, and what is written in terms of them before."""
     identifiers = _identifiers(connection.schema_for_object(target), target.name)
-    connection.execute(_verbatim(f"DROP FUNCTION IF EXISTS {identifiers['decided_function']}{_DECIDED}"))
+    for name, arguments in _ATOMIC.items():
+        connection.execute(_verbatim(f"DROP FUNCTION IF EXISTS {identifiers[name]}{arguments}"))
     for name in reversed(SIDE_TABLES):
         connection.execute(_verbatim(f"DROP TABLE IF EXISTS {identifiers[name]}"))
 

@@ -35,7 +35,7 @@ class LostReason(StrEnum):
     EXPIRED = "expired"
     """Renewal was off and the local deadline passed."""
     RELEASED = "released"
-    """Somebody else recorded the run as failed under our token."""
+    """An operator has released the run, or somebody else recorded it as failed under our token."""
     ROW_GONE = "row gone"
     """The row was deleted; another node may run it again."""
 

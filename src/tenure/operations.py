@@ -392,5 +392,5 @@ def _why_refused(rows: Sequence[Row]) -> LostReason | None:
 
 
 def lost_reason(verdict: str) -> LostReason:
-    """Say why a lease is lost whose row answered so: it is gone, taken, or settled under our token."""
+    """Say why a lease is lost whose row answered so: it is gone, taken, released, or settled under our token."""
     return {"gone": LostReason.ROW_GONE, "taken": LostReason.TAKEN_OVER}.get(verdict, LostReason.RELEASED)

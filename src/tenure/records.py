@@ -111,7 +111,7 @@ def read_run(row: tuple[Any, ...]) -> RunRecord:
         started_at=instant_or_none(started_us),
         modified_at=instant(modified_us),
         finished_at=instant_or_none(finished_us),
-        lease_left=_left(lease_ms, age_us) if running else None,
+        lease_left=lease_left(lease_ms, age_us) if running else None,
         checkpoint=_object(checkpoint),
         checkpointed_at=instant_or_none(saved_us),
         scheduled_at=instant_or_none(scheduled_us),
@@ -163,7 +163,8 @@ def _object(text: str | None) -> dict[str, Any] | None:
     return None if text is None else json.loads(text)
 
 
-def _left(lease_ms: int | None, age_us: int) -> timedelta | None:
+def lease_left(lease_ms: int | None, age_us: int) -> timedelta | None:
+    """Give what is left of a lease that was renewed so long ago; `None` if its length is not known."""
     if lease_ms is None:
         return None
     try:

@@ -13,6 +13,7 @@ from tenure import schema
 from tenure.attempts import JobAttempt
 from tenure.callbacks import awaited_call, blocking_call
 from tenure.clock import boot_s
+from tenure.drivers import Administrator
 from tenure.lease import (
     AsyncJobExecutionLease,
     JobAcquireResult,
@@ -27,6 +28,7 @@ from tenure.records import RunRecord
 from tenure.runners import BlockingRunner, LoopRunner
 from tenure.service_base import RELEASED, OnLost, check_on_lost
 from tenure.shells import Data, Status
+from tenure.statements import Table
 
 T = TypeVar("T")
 
@@ -69,6 +71,15 @@ class JobSchedulerService(BlockingRunner):
         """Say in sentences what is missing or different in the schema; an empty list means that all is well (C9.1)."""
         self._check_open()
         return schema.check(self._driver.administrator(), self._table)
+
+    def examine(self, look: Callable[[Administrator, Table], T]) -> T:
+        """Have a function look at the database over connections of its own, and give what it gives.
+
+        For packages that look at more than the schema; `look` is given what opens a psycopg connection, as this
+        service's are opened, and the table of runs.
+        """
+        self._check_open()
+        return look(self._driver.administrator(), self._table)
 
     def acquire(self, options: JobAcquireOptions) -> JobAcquireResult:
         """Try to win a run: one statement, one round trip, win or lose (C4).
@@ -213,6 +224,11 @@ class AsyncJobSchedulerService(LoopRunner):
         """Say what is missing or different in the schema; as the blocking `check_schema` (C9.1)."""
         self._check_open()
         return await asyncio.to_thread(schema.check, await self._administrator(), self._table)
+
+    async def examine(self, look: Callable[[Administrator, Table], T]) -> T:
+        """Have a function look at the database, in a thread; as the blocking `examine`."""
+        self._check_open()
+        return await asyncio.to_thread(look, await self._administrator(), self._table)
 
     async def acquire(self, options: JobAcquireOptions) -> JobAcquireResult:
         """Try to win a run: one statement, one round trip, win or lose; as the blocking `acquire` (C4).

@@ -84,7 +84,7 @@ RUNS = Shape(
     defaulted=("id", "createdAt", "modifiedAt", "attempt", "startedAt"),
     identity=("fencingToken",),
     unique=(("id",), ("lockKey",), ("ownerToken",), ("fencingToken",)),
-    indexes=("code_idx", "unfinished_idx", "due_idx"),
+    indexes=("code_idx", "unfinished_idx", "due_idx", "succeeded_idx", "exhausted_idx"),
     triggers={"reclaim_trigger": "takeovers by NestJS nodes are not fenced"},
     fillfactor=50,
     renewed="modifiedAt",
@@ -104,6 +104,7 @@ ATTEMPTS = Shape(
         "startedAt": "timestamp with time zone",
         "endedAt": "timestamp with time zone",
         "data": "jsonb",
+        "outcome": "character varying(16)",
     },
     unique=(("runId", "attempt"),),
     foreign_keys=("attempts_fkey",),
@@ -191,4 +192,28 @@ NODES = Shape(
     fillfactor=50,
 )
 
-SHAPES = (RUNS, ATTEMPTS, CHECKPOINTS, OUTBOX, JOBS, NODES)
+ACTIONS = Shape(
+    side="actions",
+    migration="0005_operating.sql",
+    columns={
+        "id": "bigint",
+        "action": "character varying(16)",
+        "code": "character varying(64)",
+        "runId": "uuid",
+        "attempt": "integer",
+        "by": "character varying(256)",
+        "reason": "text",
+        "at": "timestamp with time zone",
+        "actionToken": "uuid",
+        "ownerToken": "uuid",
+    },
+    defaulted=("at",),
+    identity=("id",),
+    unique=(("id",), ("actionToken",)),
+    indexes=("actions_run_idx", "actions_code_idx"),
+    foreign_keys=("actions_fkey",),
+    functions={"released": "uuid, uuid"},
+    slow="removing old runs is slow",
+)
+
+SHAPES = (RUNS, ATTEMPTS, CHECKPOINTS, OUTBOX, JOBS, NODES, ACTIONS)

@@ -14,7 +14,7 @@ from tenure.errors import InvalidJobOptionsError
 
 DEFAULT_SCHEMA = "public"
 DEFAULT_TABLE = "job-scheduler"
-SIDE_TABLES = ("attempts", "checkpoints", "outbox", "jobs", "nodes")
+SIDE_TABLES = ("attempts", "checkpoints", "outbox", "jobs", "nodes", "actions")
 """What our tables beside the table of runs are called, after its name and an underscore."""
 
 QUERIES = "queries.sql"
@@ -116,9 +116,16 @@ class Table:
             "due_idx",
             "jobs_pkey",
             "nodes_pkey",
+            "succeeded_idx",
+            "exhausted_idx",
+            "actions_pkey",
+            "actions_token_key",
+            "actions_fkey",
+            "actions_run_idx",
+            "actions_code_idx",
         )
         beside = ("type_enum", "status_enum", *SIDE_TABLES)
-        functions = ("reclaim", "remember", "previous", "decided")
+        functions = ("reclaim", "remember", "previous", "decided", "released")
         return {
             **{name: self.beside(name) for name in beside},
             **{f"{name}_function": self.beside(name) for name in functions},

@@ -265,6 +265,8 @@ HALF = {
     "no attempts trigger": [f'DROP TRIGGER "job-scheduler_attempts_trigger" ON {TABLE}'],
     "attempts trigger off": [f'{MINE} DISABLE TRIGGER "job-scheduler_attempts_trigger"'],
     "no function": ['DROP FUNCTION public."job-scheduler_previous"(oid, uuid, uuid)'],
+    "no function of the actions": ['DROP FUNCTION public."job-scheduler_released"(uuid, uuid)'],
+    "no index of who looks on": ['DROP INDEX public."job-scheduler_exhausted_idx"'],
     "no function of the jobs": ['DROP FUNCTION public."job-scheduler_decided"(varchar, varchar)'],
     "trigger off": [f'{MINE} DISABLE TRIGGER "job-scheduler_reclaim_trigger"'],
     "other function": [

@@ -704,6 +704,12 @@ DRIFT = [
         'The function "public"."job-scheduler_decided"(character varying, character varying) is missing',
     ),
     ('DROP INDEX "job-scheduler_due_idx"', 'The index "job-scheduler_due_idx" is missing'),
+    ('DROP TABLE "public"."job-scheduler_actions" CASCADE', 'The table "public"."job-scheduler_actions" is missing'),
+    (
+        'DROP FUNCTION "job-scheduler_released"(uuid, uuid)',
+        'The function "public"."job-scheduler_released"(uuid, uuid) is missing',
+    ),
+    ('DROP INDEX "job-scheduler_succeeded_idx"', 'The index "job-scheduler_succeeded_idx" is missing'),
     (f'{PARENT} DISABLE TRIGGER "job-scheduler_attempts_trigger"', "The attempts trigger is missing or disabled"),
     ('DROP TABLE "public"."job-scheduler_outbox"', 'The table "public"."job-scheduler_outbox" is missing'),
     (

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import InvalidJobOptionsError
+from tenure.operating.statements import OperatingStatements, Within
 from tenure.options import JobSchedulerStatus
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.schema import migrations
@@ -26,8 +27,8 @@ from tenure.statements import (
 )
 
 DEFAULT = Statements(Table())
-FILES = [read_sql("queries.sql"), read_sql("scheduling.sql")]
-BLOCKS, SCHEDULING_BLOCKS = (re.findall(r"^-- name: (\w+)$", text, re.MULTILINE) for text in FILES)
+FILES = [read_sql("queries.sql"), read_sql("scheduling.sql"), read_sql("operating.sql")]
+BLOCKS, SCHEDULING_BLOCKS, OPERATING_BLOCKS = (re.findall(r"^-- name: (\w+)$", text, re.MULTILINE) for text in FILES)
 SQL = re.sub(r"--.*", "", "\n".join(FILES))
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
 NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=10)
@@ -53,7 +54,28 @@ def queries(statements: Statements) -> list[Query]:
         for status in (None, *(status.value for status in JobSchedulerStatus))
     ]
     scheduling = SchedulingStatements(statements.table)
-    return [*named, *listings, *(getattr(scheduling, name) for name in SCHEDULING_BLOCKS)]
+    return [
+        *named,
+        *listings,
+        *(getattr(scheduling, name) for name in SCHEDULING_BLOCKS),
+        *operating_queries(OperatingStatements(statements.table)),
+    ]
+
+
+EVERY_FILTER = Within(
+    code=True, status="FAIL", before=True, since=True, until=True, outcome=True, holder=True, type=True
+)
+
+
+def operating_queries(statements: OperatingStatements) -> list[Query]:
+    """Give every statement of those who look on and act, with no filter and with all of them."""
+    filtered = ("history", "timeline", "life")
+    return [
+        *(getattr(statements, name) for name in OPERATING_BLOCKS if name not in filtered),
+        *(statements.history(within) for within in (Within(), EVERY_FILTER)),
+        *(statements.timeline(by_code=by_code) for by_code in (False, True)),
+        *(statements.life(by_id=by_id) for by_id in (False, True)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +142,8 @@ def test_every_name_that_is_made_of_the_longest_table_fits() -> None:
 
 def test_every_named_block_is_a_statement() -> None:
     """House, "SQL": one named block a statement, and none that nobody sends."""
-    assert {query.name for query in queries(DEFAULT)} == {*BLOCKS, *SCHEDULING_BLOCKS}
+    names = {re.sub(r"_[0-9a-f]{8}$", "", query.name) for query in queries(DEFAULT)}
+    assert names == {*BLOCKS, *SCHEDULING_BLOCKS, *OPERATING_BLOCKS}
     assert len(BLOCKS) == len(set(BLOCKS))
     assert set(SCHEDULING_BLOCKS) == set(SchedulingStatements.__annotations__)
 
@@ -145,6 +168,7 @@ def test_a_name_is_never_read_as_sql_or_as_a_parameter(table: Table) -> None:
             "_status_enum",
             "_previous",
             "_decided",
+            "_released",
             *(f"_{name}" for name in SIDE_TABLES),
             "",
         ):

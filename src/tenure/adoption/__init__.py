@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from tenure.adoption.found import Found, look
-from tenure.adoption.steps import Step, refuse_what_cannot_be_adopted, steps_for, zoneless_columns
+from tenure.adoption.step import Step
+from tenure.adoption.steps import refuse_what_cannot_be_adopted, steps_for, zoneless_columns
 from tenure.drivers import SyncDatabase, resolve
 from tenure.errors import DatabaseProblem, InvalidJobOptionsError, JobDatabaseError
 from tenure.schema import faults, lock_for_change

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from string import Template
 
-from tenure.adoption.found import Column, Found, Index, is_unique
+from tenure.adoption.found import Column, Found, is_unique
+from tenure.adoption.indexes import dropped_indexes, indexes, later_indexes
+from tenure.adoption.step import Step
 from tenure.errors import DatabaseProblem, JobDatabaseError
 from tenure.schema import migrations, migrations_table_script
 from tenure.statements import Table, migration_script, quote, read_sql
@@ -54,7 +55,6 @@ _KEYS = {"id": "pkey", "lockKey": "lock_key_key", "ownerToken": "owner_token_key
 _TEXT = re.compile(r"text|character varying(\(\d+\))?")
 _ZONED = re.compile(r"timestamp(\(\d\))? with time zone")
 _ZONELESS = re.compile(r"timestamp(\(\d\))? without time zone")
-_NOT_SUCCESS = re.compile(r"\(status <> 'SUCCESS'::.+\)", re.DOTALL)
 _FUNCTION = re.compile(
     r"CREATE (?P<again>OR REPLACE )?FUNCTION \$\{(?P<name>\w+)_function\}.*?\$(?P=name)\$(?P<body>.*?)\$(?P=name)\$;",
     re.DOTALL,
@@ -64,14 +64,6 @@ _TRIGGER = re.compile(
 )
 _ATOMIC = re.compile(r"CREATE FUNCTION \$\{(?P<name>\w+)_function\}[^\n]*\nBEGIN ATOMIC\n.*?\nEND;", re.DOTALL)
 _GRANT = re.compile(r"GRANT EXECUTE ON FUNCTION .*?;", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Hold one thing to do: what for, in a sentence, and the SQL."""
-
-    purpose: str
-    sql: str
 
 
 def zoneless_columns(found: Found) -> list[str]:
@@ -94,7 +86,7 @@ def refuse_what_cannot_be_adopted(found: Found, table: Table) -> None:
 
 def steps_for(found: Found, table: Table, zone: str | None) -> Iterator[Step]:
     """Give the steps in their order; none where all is as it should be."""
-    yield from _dropped_indexes(found, table)
+    yield from dropped_indexes(found, table)
     yield from _room(found, table)
     yield from _types(found, table)
     yield from _instants(found, table, zone)
@@ -104,7 +96,8 @@ def steps_for(found: Found, table: Table, zone: str | None) -> Iterator[Step]:
     yield from _nullability(found, table)
     yield from _identity(found, table)
     yield from _constraints(found, table)
-    yield from _indexes(found, table)
+    yield from indexes(found, table)
+    yield from later_indexes(found, table)
     yield from _programs(found, table)
     yield from _records(found, table)
 
@@ -153,22 +146,6 @@ def _index_obstacles(found: Found) -> Iterator[str]:
             yield f'Its primary key {quote(index.name)} is not one on "id" alone.'
         if index.renewed and (index.constraint or index.unique):
             yield f'{quote(index.name)} mentions "modifiedAt", which every renewal changes. Drop it, if you can.'
-
-
-def _dropped_indexes(found: Found, table: Table) -> Iterator[Step]:
-    for index in found.indexes:
-        dropping = f"DROP INDEX {quote(table.schema)}.{quote(index.name)};"
-        if not _is_dropped(index):
-            continue
-        if index.renewed:
-            yield Step(f'Drop an index on "modifiedAt", which every renewal pays for: {index.definition}', dropping)
-        else:
-            yield Step(f'Drop an index that the one on ("code", "fencingToken") replaces: {index.definition}', dropping)
-
-
-def _is_dropped(index: Index) -> bool:
-    replaced = index.sound and not index.unique and index.columns == ("code",) and index.predicate is None
-    return index.renewed or replaced
 
 
 def _room(found: Found, table: Table) -> Iterator[Step]:
@@ -312,38 +289,6 @@ def _constraints(found: Found, table: Table) -> Iterator[Step]:
             )
         else:
             yield Step(f"Let no two rows share one {quote(column)}.", f"{alter} {add} ({quote(column)});")
-
-
-def _indexes(found: Found, table: Table) -> Iterator[Step]:
-    wanted = {
-        "code_idx": (("code", "fencingToken"), ""),
-        "unfinished_idx": (("status", "fencingToken"), " WHERE \"status\" <> 'SUCCESS'"),
-    }
-    for suffix, (columns, condition) in wanted.items():
-        name = f"{table.name}_{suffix}"
-        able = [index for index in found.indexes if _serves(index, columns, partial=bool(condition))]
-        if any(index.name == name for index in able):
-            continue
-        where = f"{quote(table.schema)}."
-        if able:
-            sql = f"ALTER INDEX {where}{quote(able[0].name)} RENAME TO {quote(name)};"
-            yield Step(f"Give the index on {columns[0]} its name.", sql)
-            continue
-        drop = (
-            f"DROP INDEX {where}{quote(name)};\n"
-            if any(i.name == name and not _is_dropped(i) for i in found.indexes)
-            else ""
-        )
-        listed = ", ".join(map(quote, columns))
-        yield Step(
-            "Index what listings look for.",
-            f"{drop}CREATE INDEX {quote(name)} ON {table.quoted} ({listed}){condition};",
-        )
-
-
-def _serves(index: Index, columns: tuple[str, ...], *, partial: bool) -> bool:
-    fits = _NOT_SUCCESS.fullmatch(index.predicate or "") if partial else index.predicate is None
-    return bool(index.sound and not index.unique and index.columns == columns and fits)
 
 
 def _programs(found: Found, table: Table) -> Iterator[Step]:

@@ -183,8 +183,10 @@ class Node:
         if unfinished.run_key is None:
             return
         most = job.retry.max_attempts
-        if unfinished.outcome == Outcome.RELEASED:
-            most = max(most, unfinished.attempt + 1)  # a shutdown in order has used up none
+        if unfinished.outcome in (Outcome.RELEASED, Outcome.RETRIED):
+            most = max(
+                most, unfinished.attempt + 1
+            )  # a shutdown in order has used up none, and an operator may ask for more
         wanted = Retake(options=job.options(unfinished.run_key), max_attempts=most, overlap=job.overlap)
         await context.crew.take_slot()
         claimed = await context.claim(

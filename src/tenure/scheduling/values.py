@@ -25,6 +25,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
     TIMED_OUT = "timed out"
     RELEASED = "released"
+    RETRIED = "retried"
+    """Somebody asked for another attempt, beyond those that its job allows, too."""
     EXHAUSTED = "exhausted"
     """It failed, or died, as often as it may: nobody takes it up again by itself."""
     SKIPPED = "skipped"

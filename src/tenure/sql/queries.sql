@@ -72,7 +72,9 @@ WITH renewed AS (
 )
 SELECT 'done' FROM renewed
 UNION ALL
-SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text) ELSE 'taken' END
+SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text)
+  -- a function, for who holds a lease needs no right on what operators did
+  WHEN ${released_function}("id", CAST(:owner_token AS uuid)) THEN 'released' ELSE 'taken' END
 FROM ${table} WHERE "id" = CAST(:id AS uuid) AND NOT EXISTS (SELECT FROM renewed)
 
 -- name: renew
@@ -88,7 +90,8 @@ WITH asked AS (
 ), renewed AS (
   UPDATE ${table} AS run SET "modifiedAt" = clock_timestamp() FROM mine WHERE run."id" = mine."id" RETURNING run."id"
 )
-SELECT asked."n", CASE WHEN run."id" IS NULL THEN 'gone' WHEN run."ownerToken" <> asked."ownerToken" THEN 'taken'
+SELECT asked."n", CASE WHEN run."id" IS NULL THEN 'gone' WHEN run."ownerToken" <> asked."ownerToken"
+    THEN CASE WHEN ${released_function}(asked."id", asked."ownerToken") THEN 'released' ELSE 'taken' END
   WHEN run."status" = 'RUNNING' THEN 'locked' ELSE CAST(run."status" AS text) END
 FROM asked LEFT JOIN ${table} AS run ON run."id" = asked."id"
 WHERE asked."id" NOT IN (SELECT "id" FROM renewed)
@@ -104,7 +107,9 @@ WITH settled AS (
 )
 SELECT 'done' FROM settled
 UNION ALL
-SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text) ELSE 'taken' END
+SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text)
+  -- a function, for who holds a lease needs no right on what operators did
+  WHEN ${released_function}("id", CAST(:owner_token AS uuid)) THEN 'released' ELSE 'taken' END
 FROM ${table} WHERE "id" = CAST(:id AS uuid) AND NOT EXISTS (SELECT FROM settled)
 
 -- name: guard
@@ -117,7 +122,9 @@ WITH guarded AS (
 )
 SELECT 'done' FROM guarded
 UNION ALL
-SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text) ELSE 'taken' END
+SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text)
+  -- a function, for who holds a lease needs no right on what operators did
+  WHEN ${released_function}("id", CAST(:owner_token AS uuid)) THEN 'released' ELSE 'taken' END
 FROM ${table} WHERE "id" = CAST(:id AS uuid) AND NOT EXISTS (SELECT FROM guarded)
 
 -- name: checkpoint
@@ -136,7 +143,9 @@ WITH held AS (
 )
 SELECT 'done' FROM saved
 UNION ALL
-SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text) ELSE 'taken' END
+SELECT CASE WHEN "ownerToken" = CAST(:owner_token AS uuid) THEN CAST("status" AS text)
+  -- a function, for who holds a lease needs no right on what operators did
+  WHEN ${released_function}("id", CAST(:owner_token AS uuid)) THEN 'released' ELSE 'taken' END
 FROM ${table} WHERE "id" = CAST(:id AS uuid) AND NOT EXISTS (SELECT FROM saved)
 
 -- name: look_after_guest

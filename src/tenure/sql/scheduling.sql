@@ -350,6 +350,10 @@ WITH looked AS MATERIALIZED (
 ), silent AS (
   DELETE FROM ${nodes}
   WHERE CAST(:after AS bigint) = 0 AND EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "seenAt") > 86400
+), forgotten AS (
+  -- what was done to a job; what was done to a run goes with it
+  DELETE FROM ${actions} WHERE CAST(:after AS bigint) = 0 AND "runId" IS NULL
+    AND (EXTRACT(EPOCH FROM clock_timestamp()) - EXTRACT(EPOCH FROM "at")) * 1000 > CAST(:keep_failed_ms AS bigint)
 )
 SELECT (SELECT count(*) FROM gone), COALESCE(max("fencingToken"), CAST(:after AS bigint)),
   -- those after the last began later still
