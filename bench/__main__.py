@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bench import importing, in_flight, one_connection, racing, renewing, report
+from bench import importing, in_flight, one_connection, overview, racing, renewing, report
 from bench.measure import Line
 from bench.scene import FULL, QUICK, Scene, opened
 
@@ -21,6 +21,7 @@ FAMILIES: Final[dict[str, Callable[[Scene], list[Line]]]] = {
     "in_flight": in_flight.run,
     "renewing": renewing.run,
     "racing": racing.run,
+    "overview": overview.run,
     "importing": importing.run,
 }
 

@@ -33,13 +33,33 @@ class Effort:
     ticks: int
     contenders: tuple[int, ...]
     starts: int
+    history: int
+    looks: int
 
 
 QUICK: Final = Effort(
-    repeats=5, batch=60, leases=(200, 1_000), rounds=3, watched_s=2.0, ticks=80, contenders=(1, 2, 4), starts=5
+    repeats=5,
+    batch=60,
+    leases=(200, 1_000),
+    rounds=3,
+    watched_s=2.0,
+    ticks=80,
+    contenders=(1, 2, 4),
+    starts=5,
+    history=40_000,
+    looks=20,
 )
 FULL: Final = Effort(
-    repeats=15, batch=400, leases=(200, 1_000), rounds=30, watched_s=10.0, ticks=2_000, contenders=(1, 2, 4), starts=15
+    repeats=15,
+    batch=400,
+    leases=(200, 1_000),
+    rounds=30,
+    watched_s=10.0,
+    ticks=2_000,
+    contenders=(1, 2, 4),
+    starts=15,
+    history=1_000_000,
+    looks=100,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -193,71 +194,50 @@ MISUSE = {
 }
 
 
-def mypy(path: Path) -> str:
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--no-error-summary",
-        "--cache-dir",
-        str(path.parent),
-        str(path),
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-
-
-def pyright(path: Path) -> list[str]:
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=path.parent)
-    return [found["message"] for found in json.loads(done.stdout)["generalDiagnostics"]]
-
-
-@pytest.fixture
-def module(tmp_path: Path) -> Path:
-    return tmp_path / "use_of_tenure.py"
-
-
-@pytest.mark.parametrize("use", [USE, SCHEDULES], ids=["services", "schedulers"])
-def test_mypy_accepts_correct_use(module: Path, use: str) -> None:
-    """C1.3: strict mypy, narrowing on `acquired`, results typed by the callback, decorated functions as they were."""
-    module.write_text(use)
-    assert mypy(module) == ""
-
-
-@pytest.mark.parametrize("use", [USE, SCHEDULES], ids=["services", "schedulers"])
-def test_pyright_accepts_correct_use(module: Path, use: str) -> None:
-    """C1.3: strict pyright likewise."""
-    module.write_text("# pyright: strict\n" + use)
-    assert pyright(module) == []
-
-
-@pytest.mark.parametrize("line", MISUSE.values(), ids=MISUSE.keys())
-def test_both_checkers_refuse_misuse(module: Path, line: str) -> None:
-    """C1.3: what the contract forbids does not type-check."""
-    module.write_text(f"from tenure import AsyncJobExecutionLease, JobAcquireOptions, JobSchedulerService\n{line}\n")
-    assert "error" in mypy(module)
-    assert pyright(module)
-
-
 BEFORE_MISUSE = """
-from tenure import AsyncJobSchedulerService, JobSchedulerService
+from tenure import AsyncJobExecutionLease, AsyncJobSchedulerService, JobAcquireOptions, JobSchedulerService
 from tenure.scheduling import AsyncJobRun, AsyncScheduler, Cron, JobRun, Scheduler
 blocking = Scheduler(JobSchedulerService())
 on_loop = AsyncScheduler(AsyncJobSchedulerService())
-print(blocking, on_loop, AsyncJobRun, JobRun, Cron)
+print(blocking, on_loop, AsyncJobExecutionLease, AsyncJobRun, JobAcquireOptions, JobRun, Cron)
 """
+ACCEPTED = {"services": USE, "schedulers": SCHEDULES, "before the misuse": BEFORE_MISUSE}
+REFUSED = {name: f"{BEFORE_MISUSE}{lines}\n" for name, lines in (MISUSE | MISUSED_SCHEDULES).items()}
 
 
-def test_both_checkers_accept_what_comes_before_the_misuse(module: Path) -> None:
-    """Or they would refuse anything."""
-    module.write_text(BEFORE_MISUSE)
-    assert (mypy(module), pyright(module)) == ("", [])
+def mypy(folder: Path) -> set[str]:
+    """Give the names of the files that are refused."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(folder / "cache")]
+    files = sorted(map(str, folder.glob("*.py")))
+    said = subprocess.run([*command, *files], capture_output=True, text=True, check=False).stdout
+    print(said)
+    return {Path(line.partition(":")[0]).name for line in said.splitlines() if ": error:" in line}
 
 
-@pytest.mark.parametrize("lines", MISUSED_SCHEDULES.values(), ids=MISUSED_SCHEDULES.keys())
-def test_both_checkers_refuse_misused_schedules(module: Path, lines: str) -> None:
-    """C1.3, C10.5: a rule that a job does not have, or a callback of the other kind, does not type-check."""
-    module.write_text(f"{BEFORE_MISUSE}{lines}\n")
-    assert "error" in mypy(module)
-    assert pyright(module)
+def pyright(folder: Path) -> set[str]:
+    """Give the names of the files that are refused."""
+    files = sorted(map(str, folder.glob("*.py")))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    print(*[each["message"] for each in found], sep="\n")
+    return {Path(each["file"]).name for each in found}
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright], ids=["mypy", "pyright"])
+def test_what_is_right_is_accepted_and_what_is_wrong_is_refused(
+    tmp_path: Path, checker: Callable[[Path], set[str]]
+) -> None:
+    """C1.3, C10.5: each use and each misuse is a module of its own; one run of the checker judges them all.
+
+    Strict: narrowing on `acquired`, results typed by the callback, decorated functions as they were. Refused is what
+    the contract forbids, a rule that a job does not have, and a callback of the other kind.
+    """
+    for kind, modules in ("accepted", ACCEPTED), ("refused", REFUSED):
+        for number, text in enumerate(modules.values()):
+            strict = "# pyright: strict\n" if kind == "accepted" else ""
+            (tmp_path / f"{kind}_{number}.py").write_text(strict + text)
+    expected = {f"refused_{number}.py": name for number, name in enumerate(REFUSED)}
+    seen = checker(tmp_path)
+    assert sorted(seen - expected.keys()) == []
+    assert [name for file, name in expected.items() if file not in seen] == []

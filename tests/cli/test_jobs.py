@@ -1,4 +1,4 @@
-"""`tenure pause`, `resume`, `trigger` and `prune`: what they leave in the rows, and what they say (C10.6, C10.7)."""
+"""`tenure pause`, `resume`, `trigger` and `prune`: what they leave in the rows, and what they say (C10.5, C10.7)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def paused(url: str) -> tuple[object, ...]:
 
 @pytest.mark.usefixtures("node")
 def test_pause_and_resume_keep_who_and_why(tenure: Tenure, database_url: str) -> None:
-    """C10.6: on the job's row, for those who look."""
+    """C10.5: on the job's row, for those who look."""
     done = tenure("pause", CODE, "--reason", "the disk is full")
     assert (done.code, done.out, done.err) == (0, f"{CODE}: paused by {ME}\n", "")
     assert paused(database_url) == (True, ME, "the disk is full")

@@ -78,7 +78,9 @@ def test_json_has_stable_keys_and_utc_instants(tenure: Tenure, three: list[JobAc
     assert list(listed) == KEYS
     done = three[0]
     for name in str(done.id), done.idempotency_key:
-        assert tenure("show", name, "--json").json == {**listed, "attempts": []}
+        shown = tenure("show", name, "--json").json
+        assert {key: value for key, value in shown.items() if key in KEYS} == listed
+        assert (shown["state"], len(shown["attempts"]), shown["actions"]) == ("succeeded", 1, [])
     assert (listed["id"], listed["status"], listed["data"]) == (str(done.id), "SUCCESS", {"rows": 5})
     assert all(re.fullmatch(INSTANT, listed[key]) for key in KEYS if key.endswith("_at") and listed[key])
     running = tenure("ls", "--json").json[0]
@@ -87,7 +89,7 @@ def test_json_has_stable_keys_and_utc_instants(tenure: Tenure, three: list[JobAc
 
 
 def test_show_prints_every_field(tenure: Tenure, three: list[JobAcquired], database_url: str) -> None:
-    """With instants in UTC, and how far they are from now."""
+    """With instants in UTC, and how far they are from now, by the database's clock."""
     age(database_url, three[2].id, timedelta(minutes=20))
     shown = tenure("show", three[2].idempotency_key)
     fields = dict(re.split(r" {2,}", line, maxsplit=1) for line in shown.out.splitlines())
@@ -142,7 +144,7 @@ def test_ls_shows_progress(
     assert tenure("ls", "--json").json[0]["checkpoint"] == checkpoint
 
 
-def test_show_lists_former_attempts(tenure: Tenure, service: JobSchedulerService, database_url: str) -> None:
+def test_show_lists_every_attempt(tenure: Tenure, service: JobSchedulerService, database_url: str) -> None:
     """C7.6: who held the run, when it began, how it ended, what it left; no owner token (C11)."""
     first = acquired(service, "import")
     service.fail(first, {"error": "ValueError: no"})
@@ -154,10 +156,12 @@ def test_show_lists_former_attempts(tenure: Tenure, service: JobSchedulerService
     began = r"node-a, began 20\S+ \S+Z \(\S+ ago\)"
     assert re.fullmatch(began + r', failed after \S+, {"error": "ValueError: no"}', fields["attempt 1"])
     assert re.fullmatch(began + r", died, last heard of after \S+", fields["attempt 2"])
+    assert re.fullmatch(began + r", running", fields["attempt 3"])
     found = tenure("show", str(third.id), "--json")
-    assert [(each["attempt"], each["status"], each["died"]) for each in found.json["attempts"]] == [
-        (1, "FAIL", False),
-        (2, "RUNNING", True),
+    assert [(each["attempt"], each["state"], each["died"], each["error"]) for each in found.json["attempts"]] == [
+        (1, "failed", False, "ValueError: no"),
+        (2, "lease expired", True, None),
+        (3, "running", False, None),
     ]
     assert re.fullmatch(INSTANT, found.json["attempts"][0]["ended_at"])
     for lease in (first, second, third):
@@ -343,3 +347,55 @@ def test_ls_by_outcome(tenure: Tenure, service: JobSchedulerService, database_ur
     assert "OUTCOME" in tenure("ls").out.splitlines()[0]
     refused = tenure("ls", "--outcome", "nonsense")
     assert (refused.code, "'nonsense' is not one of" in refused.err) == (2, True)
+
+
+@pytest.fixture
+def many(service: JobSchedulerService) -> list[JobAcquired]:
+    """Seven runs of one job, oldest first."""
+    return [acquired(service, "many", run_key=str(number)) for number in range(7)]
+
+
+def test_ls_goes_from_page_to_page(tenure: Tenure, many: list[JobAcquired]) -> None:
+    """Each run once; a page says how to go on, the last one does not."""
+    keys, before = list[str](), list[str]()
+    for size in 3, 3, 1:
+        page = tenure("ls", "--limit", "3", "--json", *before).json
+        assert len(page) == size
+        keys += [run["run_key"] for run in page]
+        before = ["--before", str(page[-1]["fencing_token"])]
+    assert keys == list("6543210")
+    first = tenure("ls", "--limit", "3")
+    assert f"There are more. The next page: the same with --before {many[4].fencing_token}" in first.err
+    assert tenure("ls", "--limit", "7").err == ""
+    assert tenure("ls", "--limit", "3", "--before", str(many[1].fencing_token)).err == ""
+
+
+def test_ls_of_a_span_and_a_node(
+    tenure: Tenure, service: JobSchedulerService, rival: JobSchedulerService, database_url: str
+) -> None:
+    """Instants, and durations ago; by when leases began, which tokens follow."""
+    acquired(service, "old")
+    execute(database_url, f'UPDATE {TABLE} SET "startedAt" = "startedAt" - interval \'1 day\'')
+    acquired(rival, "new")
+    hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    for options, codes in (
+        (["--since", "1h"], ["new"]),
+        (["--since", hour_ago], ["new"]),
+        (["--until", "1h"], ["old"]),
+        (["--since", "2d", "--until", "1m"], ["old"]),
+        (["--node", "node-a"], ["old"]),
+        (["--node", "node-b"], ["new"]),
+        (["--node", "nobody"], []),
+    ):
+        assert [run["code"] for run in tenure("ls", "--json", *options).json] == codes, options
+    refused = tenure("ls", "--since", "yesterday")
+    assert (refused.code, "'yesterday' is no instant" in refused.err) == (2, True)
+
+
+def test_show_gives_instants_here_too(database_url: str, service: JobSchedulerService) -> None:
+    """UTC, local and relative; the local one only where it differs."""
+    run = acquired(service, "report")
+    here = Tenure(database_url, {"TZ": "Asia/Kathmandu"})("show", str(run.id))
+    assert re.search(r"^began +20\S+ \S+Z = (20\S+ )?\d\d:\d\d:\d\d\+0545 \(\S+ ago\)$", here.out, re.MULTILINE)
+    utc = Tenure(database_url, {"TZ": "UTC"})("show", str(run.id))
+    assert re.search(r"^began +20\S+ \S+Z \(\S+ ago\)$", utc.out, re.MULTILINE)

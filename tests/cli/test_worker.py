@@ -138,6 +138,27 @@ def test_a_second_signal_forces(tenure: Tenure, folder: Path, database_url: str,
     assert [(outcome, attempt) for outcome, attempt, _ in runs(database_url, "FAIL")] == [("released", 1)]
 
 
+def test_a_third_signal_waits_for_nothing(tenure: Tenure, folder: Path, database_url: str) -> None:
+    """C10.8: though a callback does not hear that it is cancelled, which asyncio itself waits for; exit 130."""
+    (folder / "deaf.py").write_text(ASYNC.replace("await asyncio.sleep(0.01)", DEAF))
+    with tenure.start("worker", "deaf:scheduler", cwd=folder) as process:
+        eventually((folder / "began").exists, 30)
+        process.send_signal(signal.SIGTERM)
+        eventually(lambda: ticks_stand_still(database_url), 20)
+        process.send_signal(signal.SIGTERM)
+        eventually((folder / "cancelled").exists, 20)
+        assert process.poll() is None
+        done = told(process, signal.SIGTERM)
+    assert done.code == 130
+    assert done.err.endswith("tenure: Ended at once. What ran here is taken up by another node when its lease ends.\n")
+
+
+DEAF = """try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            open("cancelled", "w").close()"""
+
+
 def ticks_stand_still(url: str) -> bool:
     """Say whether the job's watermark is two seconds old: its next ticks were not decided."""
     ((still,),) = execute(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,15 @@ def test_the_readmes_code_runs(block: int, database_url: str) -> None:
     """What a newcomer pastes works, on a real database."""
     code = python_blocks(ROOT / "README.md")[block]
     exec(compile(code, "README.md", "exec"), {"database_url": database_url})
+
+
+def test_the_service_of_the_scheduling_page_can_be_built(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks are one module; what they register is what the page speaks of."""
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    page = ROOT / "docs" / "how-to" / "scheduling.md"
+    built: dict[str, Any] = {"__name__": "service"}
+    exec(compile("\n".join(python_blocks(page)), page.name, "exec"), built)
+    assert [job.code for job in built["scheduler"].jobs] == ["tenure.prune", "tidy-up", "sync-orders", "bill"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

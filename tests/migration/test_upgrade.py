@@ -30,11 +30,11 @@ def first_url(empty_database_url: str) -> str:
 
 
 class OldNode:
-    """Send what a node of the release of the first migration sends: its statements, kept as they were."""
+    """Send what a node of an earlier release sends, that of the first migration say: its statements, as they were."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], statements: Path = OLD_STATEMENTS) -> None:
         self._cursor = psycopg.RawCursor(connection)
-        blocks = OLD_STATEMENTS.read_text().split("-- name: ")[1:]
+        blocks = statements.read_text().split("-- name: ")[1:]
         self._texts = dict(block.split("\n", 1) for block in blocks)
         self.id = self.token = UUID(int=0)
 
@@ -54,14 +54,22 @@ class OldNode:
             lease_ms=OPTIONS.lease_ms,
             owner="old",
             run_key=OPTIONS.run_key,
+            scheduled_at=None,
         )[0]
         if row[0] == "won":
             self.id, self.token = UUID(row[1]), token
         return row
 
     def settle(self, status: str) -> str:
-        data = '{"error": "old"}'
-        return str(self.send("settle", id=self.id, owner_token=self.token, status=status, data=data)[0][0])
+        told = {"status": status, "data": '{"error": "old"}', "outcome": None, "retry_ms": None}
+        return str(self.send("settle", id=self.id, owner_token=self.token, **told)[0][0])
+
+    def heartbeat(self) -> str:
+        return str(self.send("heartbeat", id=self.id, owner_token=self.token)[0][0])
+
+    def renew(self) -> list[tuple[Any, ...]]:
+        """Renew as a round does; what was renewed is not mentioned."""
+        return self.send("renew", ids=f"{{{self.id}}}", owner_tokens=f"{{{self.token}}}")
 
 
 @pytest.fixture
@@ -98,9 +106,8 @@ def test_a_node_of_the_previous_release_works_on_the_new_schema(first_url: str, 
     assert old.acquire()[0] == "won"
     with JobSchedulerService(first_url) as service:
         service.migrate()
-        assert old.send("heartbeat", id=old.id, owner_token=old.token) == [("done",)]
-        ids, tokens = f"{{{old.id}}}", f"{{{old.token}}}"
-        assert old.send("renew", ids=ids, owner_tokens=tokens) == []
+        assert old.heartbeat() == "done"
+        assert old.renew() == []
         assert not service.acquire(OPTIONS).acquired
         assert old.settle("FAIL") == "done"
         lease = won(service)

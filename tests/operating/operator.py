@@ -72,8 +72,8 @@ class Operator:
     def skip(self, code: str, tick: datetime, action: Action | None = None, **keywords: Any) -> ActionAnswer:
         return self.ask(operations.skip, code, tick, action or self.action(), **keywords)
 
-    def trigger(self, code: str, action: Action | None = None) -> ActionAnswer:
-        return self.ask(operations.trigger, code, action or self.action())
+    def trigger(self, code: str, action: Action | None = None, **keywords: Any) -> ActionAnswer:
+        return self.ask(operations.trigger, code, action or self.action(), **keywords)
 
     def pause(self, code: str, action: Action | None = None) -> ActionAnswer:
         return self.ask(operations.pause, code, action or self.action())

@@ -501,6 +501,7 @@ def test_pausing_and_resuming_are_kept(node: TickNode, operator: Operator, datab
     assert jobs_pause(database_url) == [(since, "bob", "and backup")]
     answer = operator.resume(CODE, Action(by="bob"))
     assert (answer.done, answer.job_paused) == (True, False)
+    assert jobs_pause(database_url) == [(None, "bob", None)]
     assert not node.beat().jobs[CODE].paused
     assert noted(database_url) == [
         ("paused", "alice", "migration"),
@@ -523,6 +524,18 @@ def test_a_run_that_was_asked_for_is_taken_up(node: TickNode, operator: Operator
     found = {answer.run.id for answer in answers if answer.run}
     assert len(found) == 2
     assert all(operator.life(run).actions[0].kind is ActionKind.TRIGGERED for run in found)
+
+
+def test_a_run_may_be_asked_for_in_the_place_of_a_tick(node: TickNode, operator: Operator, database_url: str) -> None:
+    """C10.4: it stands for that tick, under a key of its own."""
+    tick = next_tick(database_url)
+    answer = operator.trigger(CODE, at=tick)
+    assert answer.run is not None
+    assert answer.run.scheduled_at == tick
+    (found,) = node.unfinished().runs
+    assert str(found.run_key).startswith(f"manual:{options_for(tick).run_key}:")
+    with pytest.raises(InvalidJobOptionsError, match="at must be an aware datetime"):
+        operator.trigger(CODE, at=datetime(2026, 1, 1))
 
 
 # What is kept

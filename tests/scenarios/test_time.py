@@ -357,6 +357,7 @@ def acquire_call(owner_token: UUID, lease_ms: int = 60_000) -> Call:
         lease_ms=lease_ms,
         owner="old",
         run_key=wanted.run_key,
+        scheduled_at=None,
     )
 
 

@@ -7,19 +7,15 @@ from typing import Any
 
 import pytest
 
-from tenure.scheduling import Every, JobRun
+from tenure.scheduling import Every
 from tenure.scheduling.events import RunStarted, TicksMissed
 from tests.support.rows import execute
-from tests.support.schedulers import RARE, MakeNode, known_before, outcomes, rows
+from tests.support.schedulers import RARE, MakeNode, known_before, nothing, outcomes, rows
 from tests.support.scheduling import JOBS, watermark_of
 from tests.support.waiting import eventually
 
 MISSED = 5
 CAPPED = 3
-
-
-def nothing(run: JobRun) -> None:
-    """Do nothing."""
 
 
 EXPECTED = {

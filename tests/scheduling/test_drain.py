@@ -18,7 +18,17 @@ from tenure.scheduling import Every, JobRun, Retry
 from tenure.scheduling.events import RunExhausted, RunStarted
 from tests.scheduling.holding import StartProcess
 from tests.support.rows import TABLE, execute
-from tests.support.schedulers import RARE, SECOND, MakeNode, known_before, nodes_of, outcomes, rows
+from tests.support.schedulers import (
+    RARE,
+    SECOND,
+    MakeNode,
+    known_before,
+    nodes_of,
+    nothing,
+    outcomes,
+    rows,
+    standing_by,
+)
 from tests.support.waiting import eventually
 
 
@@ -30,10 +40,6 @@ def taking_less_than(limit_s: float) -> Iterator[None]:
     assert time.monotonic() - began_s < limit_s
 
 
-def nothing(run: JobRun) -> None:
-    """Do nothing."""
-
-
 def test_a_callback_may_end_and_is_renewed_meanwhile(
     start: StartProcess, make_node: MakeNode, database_url: str, free: Path
 ) -> None:
@@ -41,9 +47,7 @@ def test_a_callback_may_end_and_is_renewed_meanwhile(
     (tick,) = known_before(database_url, "j", 1)
     process = start(lease_s=0.9)
     eventually(lambda: process.has_said("began"))
-    other = make_node("node-b")
-    other.job("j", nothing)
-    other.start()
+    other = standing_by(make_node)
     process.signal()
     renewed = execute(database_url, f'SELECT "modifiedAt" FROM {TABLE}')[0]
     later = f"SELECT \"modifiedAt\" - %s > interval '1.8 s' FROM {TABLE}"
@@ -79,9 +83,7 @@ def test_what_is_left_is_released_and_the_same_tick_is_retried_elsewhere(
     (tick,) = known_before(database_url, "j", 1)
     process = start(drain_s=0.3)
     eventually(lambda: process.has_said("began"))
-    other = make_node("node-b")
-    other.job("j", nothing, retry=Retry(max_attempts=1))
-    other.start()
+    other = standing_by(make_node, retry=Retry(max_attempts=1))
     with taking_less_than(30):
         process.signal()
         eventually(lambda: rows(database_url, "j") == [(tick, "SUCCESS", "succeeded", 2)], 30)
@@ -99,9 +101,7 @@ def test_a_second_signal_forces(start: StartProcess, make_node: MakeNode, databa
     eventually(lambda: process.has_said("began"))
     process.signal()
     eventually(lambda: process.has_said("told to stop"))
-    other = make_node("node-b")
-    other.job("j", nothing, retry=Retry(max_attempts=1))
-    other.start()
+    standing_by(make_node, retry=Retry(max_attempts=1))
     assert process.popen.poll() is None
     with taking_less_than(30):
         process.signal()
@@ -114,9 +114,7 @@ def test_a_killed_nodes_run_waits_for_its_lease(start: StartProcess, make_node: 
     (tick,) = known_before(database_url, "j", 1)
     process = start(lease_s=1.5)
     eventually(lambda: process.has_said("began"))
-    other = make_node("node-b")
-    other.job("j", nothing, retry=Retry(max_attempts=2))
-    other.start()
+    standing_by(make_node, retry=Retry(max_attempts=2))
     os.kill(process.popen.pid, signal.SIGKILL)
     process.end()
     assert outcomes(database_url, "j") == [(tick, "RUNNING")]

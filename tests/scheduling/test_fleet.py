@@ -16,7 +16,7 @@ def test_every_tick_has_one_effect_though_nodes_and_the_server_die() -> None:
     with start_test_server() as server:
         url = create_database(server, "fleet")
         with fleet_on(url, jobs=3) as fleet:
-            play(fleet, server, seconds=12, fault_every_s=2.0, restarts=1)
+            play(fleet, server, seconds=10, fault_every_s=2.0, restarts=1)
         assert fleet.faults["server restarted"] == 1
         assert fleet.faults["SIGKILL"] + fleet.faults["SIGTERM"] >= 4
         assert problems(url) == []
@@ -26,8 +26,8 @@ def test_every_tick_has_one_effect_though_nodes_and_the_server_die() -> None:
 def test_rolling_restarts_lose_no_tick_and_double_none(empty_database_url: str) -> None:
     """C10.8: each close to a tick, while runs are under way."""
     with fleet_on(empty_database_url, jobs=3, work_s=0.5) as fleet:
-        roll(fleet, restarts=20)
-    assert fleet.faults == {"SIGTERM": 20}
+        roll(fleet, restarts=12)
+    assert fleet.faults == {"SIGTERM": 12}
     assert problems(empty_database_url) == []
 
 

@@ -9,12 +9,8 @@ from tenure.scheduling import Every, JobRun, Retry
 from tenure.scheduling.events import RunStarted, TickNotRun
 from tenure.scheduling.values import Verdict
 from tests.support.rows import TABLE, execute
-from tests.support.schedulers import RARE, SECOND, MakeNode, ask, known_before, outcomes, rows, trigger
+from tests.support.schedulers import RARE, SECOND, MakeNode, ask, known_before, nothing, outcomes, rows, trigger
 from tests.support.waiting import eventually
-
-
-def nothing(run: JobRun) -> None:
-    """Do nothing."""
 
 
 def test_ticks_of_a_paused_job_say_so_and_do_not_run_afterwards(make_node: MakeNode, database_url: str) -> None:

@@ -12,15 +12,11 @@ from tenure import JobDatabaseError, WaitTimeoutError
 from tenure.scheduling import Every, JobRun, Retry
 from tenure.scheduling.events import RunStarted, ScheduleReplaced, ScheduleSuperseded
 from tests.support.rows import TABLE, execute
-from tests.support.schedulers import RARE, SECOND, MakeNode, ask, known_before, outcomes, rows, trigger
+from tests.support.schedulers import RARE, SECOND, MakeNode, ask, known_before, nothing, outcomes, rows, trigger
 from tests.support.waiting import eventually
 
 SECONDS = Every(SECOND)
 TWO_SECONDS = Every(2 * SECOND)
-
-
-def nothing(run: JobRun) -> None:
-    """Do nothing."""
 
 
 def test_each_node_runs_the_jobs_that_it_registered(make_node: MakeNode, database_url: str) -> None:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tenure import JobAcquireOptions, JobNotAcquired, JobSchedulerService, NotAcquiredReason
-from tenure.scheduling import Every, JobRun, Retention, run_key
+from tenure.scheduling import Every, Retention, run_key
 from tenure.scheduling.events import RunStarted
 from tenure.scheduling.retention import PRUNE_CODE
 from tenure.scheduling.values import Verdict
 from tests.support.rows import TABLE, execute
-from tests.support.schedulers import RARE, SECOND, MakeNode, known_before, outcomes, rows, trigger
+from tests.support.schedulers import RARE, SECOND, MakeNode, known_before, nothing, outcomes, rows, trigger
 from tests.support.scheduling import JOBS, TickNode, make_old, watermark_of
 from tests.support.waiting import eventually
 
 DAY = timedelta(days=1)
 KEEP = Retention(keep=30 * DAY, keep_failed=30 * DAY)
-
-
-def nothing(run: JobRun) -> None:
-    """Do nothing."""
 
 
 def test_a_lagging_node_is_refused_a_tick_that_was_removed_and_told_why(make_node: MakeNode, database_url: str) -> None:

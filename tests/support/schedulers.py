@@ -33,6 +33,10 @@ RARE = Every(timedelta(days=30))
 PAUSE_S = 0.005
 
 
+def nothing(run: JobRun) -> None:
+    """Do nothing."""
+
+
 class Node:
     """One node of the wanted kind: register work, start it, and ask what it told."""
 
@@ -152,6 +156,13 @@ class Node:
 
 
 MakeNode: TypeAlias = Callable[..., Node]
+
+
+def standing_by(make_node: MakeNode, **rules: Any) -> Node:
+    """Start node-b, which takes up the runs of the job j that others leave, and has nothing to do in them."""
+    node = make_node("node-b")
+    node.job("j", nothing, **rules)
+    return node.start()
 
 
 @contextmanager

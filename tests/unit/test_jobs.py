@@ -18,14 +18,11 @@ from tenure.errors import (
     InvalidScheduleError,
 )
 from tenure.scheduling import Cron, Every, Job, JobRun, Retention, Retry, Scheduler
+from tests.support.schedulers import nothing
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 EVERY_MINUTE = Every(MINUTE)
-
-
-def nothing(run: JobRun) -> None:
-    """Do nothing."""
 
 
 def job(**given: Any) -> Job:

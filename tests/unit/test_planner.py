@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tenure.scheduling import EARLY_TOLERANCE, Cron, Every, Job, JobRun, Outcome
+from tenure.scheduling import EARLY_TOLERANCE, Cron, Every, Job, Outcome
 from tenure.scheduling.planner import ON_TIME, ROWS_AT_ONCE, Claim, Decide, Wait, is_late, next_step
+from tests.support.schedulers import nothing
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -35,10 +36,6 @@ UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]
 MOST_TICKS = 5_000
 SPANS = st.timedeltas(timedelta(0), timedelta(days=2))
 STARTS = st.datetimes(datetime(2026, 1, 1), datetime(2028, 12, 31), timezones=st.just(UTC))
-
-
-def nothing(run: JobRun) -> None:
-    """Do nothing."""
 
 
 def job(**given: Any) -> Job:

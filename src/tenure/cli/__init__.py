@@ -21,14 +21,22 @@ _VERBS = {
     "run": "tenure.cli.run",
     "worker": "tenure.cli.worker",
     "next": "tenure.cli.upcoming",
+    "status": "tenure.cli.status",
     "ls": "tenure.cli.runs",
     "show": "tenure.cli.runs",
+    "timeline": "tenure.cli.timeline",
+    "why": "tenure.cli.why",
+    "release": "tenure.cli.acting",
+    "retry": "tenure.cli.acting",
+    "skip": "tenure.cli.acting",
     "pause": "tenure.cli.jobs",
     "resume": "tenure.cli.jobs",
     "trigger": "tenure.cli.jobs",
     "prune": "tenure.cli.jobs",
     "dashboard": "tenure.cli.dashboard",
+    "doctor": "tenure.cli.doctor",
     "schema": "tenure.cli.schema",
+    "completion": "tenure.cli.completion",
     "demo": "tenure.cli.demo",
 }
 
@@ -60,9 +68,10 @@ class _Verbs(click.Group):
     epilog="""\b
 Exit codes:
     0  done
-    1  no such run or job, nobody runs it, the schema has faults, or the demo
-       saw a double or a loss
-    2  the command line or an option is wrong
+    1  no such run or job, nobody runs it, an act was refused, the schema has
+       faults, the doctor found something bad, or the demo saw a double or a loss
+    2  the command line or an option is wrong; of status: something is overdue
+       or exhausted
    69  the database cannot be reached, is busy, or refused
    74  an outcome could not be recorded, or the output not written
    75  the lease was lost

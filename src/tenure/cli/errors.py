@@ -5,8 +5,10 @@ code  meaning
 ====  ===========================================================================================
 0     done; for `tenure run` also: skipped, unless `--skip-exit-code` says otherwise; for `tenure worker`: stopped by a
       signal, and every run here ended or released
-1     no such run or job, or nobody runs it; the schema has faults; the command line's own packages are missing
-2     the command line or an option is wrong; nothing was sent; for `tenure worker` also: there is no such scheduler
+1     no such run or job, or nobody runs it; an act was refused; the schema has faults; `tenure doctor` found something
+      bad; the command line's own packages are missing
+2     the command line or an option is wrong; nothing was sent; for `tenure worker` also: there is no such scheduler;
+      for `tenure status`: something is overdue or exhausted
 69    the database, or the local server, cannot be reached, is busy, read-only, or refused; a port cannot be had
 74    the command succeeded, but that could not be recorded; or the output could not be written
 75    the lease was lost: the command was stopped, or its outcome came too late to be recorded
@@ -55,6 +57,8 @@ class ExitCode(IntEnum):
     OK = 0
     NEGATIVE = 1
     USAGE = 2
+    ATTENTION = 2
+    """Something is overdue or exhausted: what monitors know as critical."""
     UNAVAILABLE = 69
     NOT_RECORDED = 74
     LEASE_LOST = 75

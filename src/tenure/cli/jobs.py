@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import getpass
-import secrets
-import socket
 from datetime import datetime, timedelta
-from uuid import uuid4
 
 import click
 
 from tenure import InvalidJobOptionsError, JobAcquireOptions, JobSchedulerService
+from tenure.cli.asking import action, ask, who
 from tenure.cli.connection import Connection, connection_options
 from tenure.cli.errors import ExitCode, plain, say
-from tenure.cli.options import code_argument, duration_option, instant_option, is_text, reason_option
+from tenure.cli.options import code_argument, duration_option, instant_option, reason_option
 from tenure.cli.output import emit, emit_json, iso
 from tenure.cli.ticks import not_a_tick
 from tenure.cli.upcoming import ALIVE
 from tenure.clock import boot_s
 from tenure.durations import format_duration
+from tenure.operating import operations as operating
 from tenure.scheduling import Retention, operations, run_key, schedule_from
-from tenure.scheduling.run import MANUAL
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import JobRecord
-
-_LABEL_LIMIT = 256
 
 
 @click.command()
@@ -37,8 +32,7 @@ def pause(*, connection: Connection, code: str, reason: str) -> int:
     Ticks that come meanwhile do not run later. Who and why is kept for those who look.
     """
     with connection.service() as service:
-        statements = SchedulingStatements(service.table)
-        done = service.perform(operations.pause(statements, code, who(), reason, now_boot_s=boot_s()))
+        done = ask(service, operating.pause, code, action(reason), alive=ALIVE).done
     return _told(code, "paused", done)
 
 
@@ -49,8 +43,7 @@ def pause(*, connection: Connection, code: str, reason: str) -> int:
 def resume(*, connection: Connection, code: str, reason: str | None) -> int:
     """Let nodes start runs of a job again."""
     with connection.service() as service:
-        statements = SchedulingStatements(service.table)
-        done = service.perform(operations.resume(statements, code, who(), reason, now_boot_s=boot_s()))
+        done = ask(service, operating.resume, code, action(reason), alive=ALIVE).done
     return _told(code, "resumed", done)
 
 
@@ -62,10 +55,13 @@ up; of a paused job when it is resumed."""
 )
 @code_argument()
 @instant_option("--at", "A tick of the job's schedule that the run stands for; left out, it stands for now.")
+@reason_option(required=False)
 @click.option("--anyway", is_flag=True, help="Also if no node that runs the job is alive: the run waits for one.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @connection_options
-def trigger(*, connection: Connection, code: str, at: datetime | None, anyway: bool, as_json: bool) -> int:
+def trigger(
+    *, connection: Connection, code: str, at: datetime | None, reason: str | None, anyway: bool, as_json: bool
+) -> int:
     """Ask for a run of a job by hand, now."""
     with connection.service() as service:
         jobs = service.perform(operations.job_records(SchedulingStatements(service.table), ALIVE, now_boot_s=boot_s()))
@@ -79,33 +75,33 @@ def trigger(*, connection: Connection, code: str, at: datetime | None, anyway: b
                 "one, or give --anyway to let the run wait for one."
             )
             return ExitCode.NEGATIVE
-        return _trigger(service, job, at, as_json=as_json)
+        return _trigger(service, job, at, reason, as_json=as_json)
 
 
-def _trigger(service: JobSchedulerService, job: JobRecord, at: datetime | None, *, as_json: bool) -> int:
-    statements = SchedulingStatements(service.table)
-    clock = service.perform(operations.standing(statements, now_boot_s=boot_s())).clock
+def _trigger(
+    service: JobSchedulerService, job: JobRecord, at: datetime | None, reason: str | None, *, as_json: bool
+) -> int:
     if at is not None:
-        _check_tick(job, at, clock)
-    key = f"{MANUAL}{run_key(at or clock)}:{secrets.token_hex(4)}"
-    told = service.perform(operations.trigger(statements, job.code, key, at, owner_token=uuid4(), now_boot_s=boot_s()))
-    if not told.new:
+        statements = SchedulingStatements(service.table)
+        _check_tick(job, at, service.perform(operations.standing(statements, now_boot_s=boot_s())).clock)
+    told = ask(service, operating.trigger, job.code, action(reason), at=at, alive=ALIVE)
+    if not told.done or told.run is None or told.run.run_key is None:
         say(f"Nothing was asked for: the job {job.code} was removed just now.")
         return ExitCode.NEGATIVE
-    run = JobAcquireOptions(code=job.code, run_key=key)
+    run = JobAcquireOptions(code=job.code, run_key=told.run.run_key)
     if as_json:
         emit_json(
             {
                 "code": run.code,
-                "run_key": key,
+                "run_key": run.run_key,
                 "idempotency_key": run.lock_key,
-                "scheduled_at": iso(told.scheduled_at),
+                "scheduled_at": iso(told.run.scheduled_at),
                 "paused": job.paused_at is not None,
                 "nodes": list(job.nodes),
             }
         )
         return ExitCode.OK
-    emit(plain(f"{run.code}: asked for {key}") + f"\nLook at it: tenure show {run.lock_key}")
+    emit(plain(f"{run.code}: asked for {run.run_key}") + f"\nLook at it: tenure show {run.lock_key}")
     if job.paused_at is not None:
         say(f"The job is paused by {job.paused_by}: the run waits until it is resumed.")
     return ExitCode.OK
@@ -128,16 +124,6 @@ def prune(*, connection: Connection, keep: timedelta, keep_failed: timedelta) ->
             batches.note(service.perform(attempt))
     emit(f"{batches.removed:,} run{'' if batches.removed == 1 else 's'} removed")
     return ExitCode.OK
-
-
-def who() -> str:
-    """Name the person at this command line, as far as the machine knows: user@host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "somebody"
-    name = f"{user}@{socket.gethostname()}"
-    return (name if is_text(name) else ascii(name))[:_LABEL_LIMIT]
 
 
 def _check_tick(job: JobRecord, at: datetime, clock: datetime) -> None:

@@ -31,6 +31,13 @@ def instant_option(name: str, help_text: str) -> Callable[[Command], Command]:
     return click.option(name, metavar="INSTANT", callback=_read_instant, help=help_text)
 
 
+def moment_option(name: str, help_text: str, default: str | None = None) -> Callable[[Command], Command]:
+    """Add an option that takes an instant, or how long ago it is by this machine's clock."""
+    return click.option(
+        name, metavar="INSTANT|AGO", callback=_read_moment, default=default, show_default=True, help=help_text
+    )  # fmt: skip
+
+
 def code_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """Add the argument that names a job."""
     return click.argument("code", required=required, callback=_read_code)
@@ -72,6 +79,19 @@ def is_text(argument: str) -> bool:
     return True
 
 
+def read_instant(text: str, hint: str | None = None) -> datetime:
+    """Read an instant; what is finer than a millisecond is cut off, as in a run key (C10.1)."""
+    example = "Write it as 2026-07-20T03:00:00Z or 2026-07-20T05:00:00+02:00."
+    try:
+        instant = datetime.fromisoformat(text.strip())
+        if instant.tzinfo is None:
+            raise click.BadParameter(f"{text!r} does not say its offset from UTC. {example}", param_hint=hint)
+        utc = instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{text!r} is no instant. {example}", param_hint=hint) from None
+    return utc - timedelta(microseconds=utc.microsecond % (_MILLISECOND // timedelta(microseconds=1)))
+
+
 def _read_code(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     """Give the code as it is stored (C2.2)."""
     return None if text is None else JobAcquireOptions(code=text, run_key="any").code
@@ -91,18 +111,19 @@ def _read_duration(_context: click.Context, _option: click.Parameter, text: str 
 
 
 def _read_instant(_context: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
-    """Read an instant; what is finer than a millisecond is cut off, as in a run key (C10.1)."""
+    return None if text is None else read_instant(text)
+
+
+def _read_moment(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
+    """Read an instant, or a duration as so long ago."""
     if text is None:
         return None
-    example = "Write it as 2026-07-20T03:00:00Z or 2026-07-20T05:00:00+02:00."
     try:
-        instant = datetime.fromisoformat(text.strip())
-        if instant.tzinfo is None:
-            raise click.BadParameter(f"{text!r} does not say its offset from UTC. {example}")
-        utc = instant.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"{text!r} is no instant. {example}") from None
-    return utc - timedelta(microseconds=utc.microsecond % (_MILLISECOND // timedelta(microseconds=1)))
+        return datetime.now(UTC) - parse_duration(text)
+    except InvalidJobOptionsError:
+        return _read_instant(context, option, text)
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is longer ago than there are dates.") from None
 
 
 def _read_schedule(cron: str | None, every: str | None, timezone: str | None) -> Schedule | None:

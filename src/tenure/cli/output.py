@@ -6,15 +6,30 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
-from tenure import JobAttempt, JobNotAcquired, NotAcquiredReason, RunRecord
+from tenure import JobNotAcquired, NotAcquiredReason, RunRecord
 from tenure.cli.errors import OutputError, plain
 from tenure.durations import format_duration
 
 COLUMNS = ("STATUS", "CODE", "RUN KEY", "ATTEMPT", "HOLDER", "BEGAN", "THEN", "OUTCOME", "TICK", "PROGRESS", "ID")
-_STYLES = {"RUNNING": "yellow", "SUCCESS": "green", "FAIL": "red"}
+_STYLES = {
+    "RUNNING": "yellow",
+    "SUCCESS": "green",
+    "FAIL": "red",
+    "overdue": "bold red",
+    "exhausted": "red",
+    "orphaned": "red",
+    "failing": "yellow",
+    "paused": "cyan",
+    "bad": "bold red",
+    "warn": "yellow",
+    "ok": "green",
+}
 NOTHING = "-"
+
+Piece: TypeAlias = tuple[str, str]
+"""A text and its style."""
 
 
 def emit(text: str) -> None:
@@ -26,9 +41,9 @@ def emit(text: str) -> None:
         raise OutputError(error) from None
 
 
-def emit_json(value: Any) -> None:
-    """Write JSON in ASCII, so that no terminal takes a part of it for a command."""
-    emit(json.dumps(value, indent=2))
+def emit_json(value: Any, *, indent: int | None = 2) -> None:
+    """Write JSON in ASCII, so that no terminal takes a part of it for a command; without an indent, on one line."""
+    emit(json.dumps(value, indent=indent))
 
 
 def emit_runs(runs: Sequence[RunRecord], now: datetime) -> None:
@@ -51,11 +66,24 @@ def emit_table(rows: Sequence[Sequence[str]]) -> None:
         emit("\n".join(_aligned(rows)))
 
 
-def emit_run(run: RunRecord, attempts: Sequence[JobAttempt], now: datetime) -> None:
-    """Write one line a field, then the data, the checkpoint, and one line each former attempt."""
-    fields = [*_fields(run, now), *((f"attempt {each.attempt}", _former(each, now)) for each in attempts)]
-    width = max(len(name) for name, _ in fields)
-    emit("\n".join(f"{name:<{width}}  {plain(value)}" for name, value in fields))
+def style_of(word: str) -> str:
+    """Give the style in which a terminal shows a state, a health or a level; none for what is neither good nor bad."""
+    return _STYLES.get(word, "")
+
+
+def emit_pieces(lines: Sequence[Sequence[Piece]]) -> None:
+    """Write lines of pieces of text, each in its style on a terminal, and never wrapped. Pieces must be plain."""
+    if not sys.stdout.isatty():
+        return emit("\n".join("".join(text for text, _ in line).rstrip() for line in lines))
+    from rich.console import Console
+    from rich.text import Text
+
+    try:
+        for line in lines:
+            Console().print(Text.assemble(*line), soft_wrap=True, highlight=False)
+    except OSError as error:
+        raise OutputError(error) from None
+    return None
 
 
 def run_as_json(run: RunRecord) -> dict[str, Any]:
@@ -86,21 +114,6 @@ def run_as_json(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def attempt_as_json(attempt: JobAttempt) -> dict[str, Any]:
-    """Give a former attempt under stable snake_case keys; `died` says that its lease ran out without a word."""
-    return {
-        "attempt": attempt.attempt,
-        "status": attempt.status.value,
-        "died": attempt.died,
-        "holder": attempt.holder,
-        "fencing_token": attempt.fencing_token,
-        "lease_ms": attempt.lease_ms,
-        "started_at": iso(attempt.started_at),
-        "ended_at": iso(attempt.ended_at),
-        "data": attempt.data,
-    }
-
-
 def when(instant: datetime | None, now: datetime) -> str:
     """Give an instant in UTC, and how far it is from now by this machine's clock."""
     if instant is None:
@@ -108,6 +121,22 @@ def when(instant: datetime | None, now: datetime) -> str:
     distance = format_duration(now - instant)
     relative = f"{distance} ago" if instant <= now else f"in {distance}"
     return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%SZ} ({relative})"
+
+
+def when_here(instant: datetime | None, now: datetime) -> str:
+    """Give an instant in UTC, by this machine's zone where that differs, and how far it is from now."""
+    if instant is None:
+        return NOTHING
+    try:
+        here = instant.astimezone()
+    except OverflowError:
+        here = instant
+    said = when(instant, now)
+    if not here.utcoffset():
+        return said
+    utc, distance = said.split(" (", 1)
+    day = "" if utc.startswith(f"{here:%Y-%m-%d}") else f"{here:%Y-%m-%d} "
+    return f"{utc} = {day}{here:%H:%M:%S%z} ({distance}"
 
 
 def why_not(answer: JobNotAcquired, now: datetime) -> str:
@@ -143,7 +172,7 @@ def _cells(run: RunRecord, now: datetime) -> tuple[str, ...]:
         _then(run),
         _outcome(run, now),
         NOTHING if (tick := _tick_beside_key(run)) is None else when(tick, now),
-        _progress(run),
+        progress_of(run),
         str(run.id),
     )
     return tuple(plain(cell) for cell in cells)
@@ -152,7 +181,7 @@ def _cells(run: RunRecord, now: datetime) -> tuple[str, ...]:
 def _then(run: RunRecord) -> str:
     """Say how much of the lease is left, or how long the last attempt took."""
     if run.lease_left is not None:
-        return _lease_left(run.lease_left)
+        return lease_left(run.lease_left)
     if run.started_at is None or run.finished_at is None:
         return NOTHING
     return f"ended after {format_duration(run.finished_at - run.started_at)}"
@@ -171,7 +200,7 @@ def _tick_beside_key(run: RunRecord) -> datetime | None:
     return None if run.scheduled_at is None or iso(run.scheduled_at) == run.run_key else run.scheduled_at
 
 
-def _progress(run: RunRecord) -> str:
+def progress_of(run: RunRecord) -> str:
     """Say how much is done; 100 % is said only of all."""
     if run.progress is None:
         return NOTHING
@@ -179,57 +208,10 @@ def _progress(run: RunRecord) -> str:
     return f"{done:,}/{of:,} {done * 100 // of} %"
 
 
-def _former(attempt: JobAttempt, now: datetime) -> str:
-    ending = "died, last heard of" if attempt.died else "failed"
-    if attempt.started_at is not None and attempt.ended_at is not None:
-        ending += f" after {format_duration(attempt.ended_at - attempt.started_at)}"
-    parts = [
-        attempt.holder or NOTHING,
-        f"began {when(attempt.started_at, now)}",
-        ending,
-        *([] if attempt.data is None else [json.dumps(attempt.data)]),
-    ]
-    return ", ".join(parts)
-
-
-def _lease_left(left: timedelta) -> str:
+def lease_left(left: timedelta) -> str:
+    """Say how much of a lease is left, or since when it has expired."""
     shown = format_duration(left)
     return f"expired {shown} ago" if left < timedelta(0) else f"{shown} left"
-
-
-def _fields(run: RunRecord, now: datetime) -> list[tuple[str, str]]:
-    length = NOTHING if run.lease_ms is None else format_duration(timedelta(milliseconds=run.lease_ms))
-    left = [] if run.lease_left is None else [("lease left", _lease_left(run.lease_left))]
-    return [
-        ("id", str(run.id)),
-        ("idempotency key", run.idempotency_key),
-        ("type", run.type.value),
-        ("code", run.code),
-        ("run key", NOTHING if run.run_key is None else run.run_key),
-        ("name", run.name or NOTHING),
-        ("status", run.status.value),
-        ("attempt", str(run.attempt)),
-        ("fencing token", str(run.fencing_token)),
-        ("holder", run.holder or NOTHING),
-        ("lease", length),
-        *left,
-        ("created", when(run.created_at, now)),
-        ("began", when(run.started_at, now)),
-        ("last sign", when(run.modified_at, now)),
-        ("ended", when(run.finished_at, now)),
-        *([("scheduled", when(run.scheduled_at, now))] if run.scheduled_at else []),
-        *([("outcome", run.outcome)] if run.outcome else []),
-        *([("retry", when(run.retry_at, now))] if run.retry_at else []),
-        ("data", NOTHING if run.data is None else json.dumps(run.data)),
-        *_checkpoint(run, now),
-    ]
-
-
-def _checkpoint(run: RunRecord, now: datetime) -> list[tuple[str, str]]:
-    if run.checkpoint is None:
-        return []
-    progress = [("progress", _progress(run))] if run.progress else []
-    return [*progress, ("checkpoint", json.dumps(run.checkpoint)), ("checkpointed", when(run.checkpointed_at, now))]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -250,7 +232,7 @@ def _emit_rich(rows: Sequence[Sequence[str]]) -> None:
         table.add_column(title, overflow="fold")
     for row in lines:
         first, *rest = (Text(cell) for cell in row)
-        first.stylize(_STYLES.get(row[0], ""))
+        first.stylize(style_of(row[0]))
         table.add_row(first, *rest)
     try:
         Console().print(table)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from contextlib import ExitStack
 from datetime import timedelta
+from typing import NoReturn
 
 import click
 
@@ -77,14 +80,10 @@ def _opening(place: str, scheduler: Scheduler | AsyncScheduler) -> str:
 
 
 def _run(scheduler: Scheduler | AsyncScheduler, drain: timedelta | None) -> int:
-    try:
-        if isinstance(scheduler, AsyncScheduler):
-            asyncio.run(_run_on_loop(scheduler, drain))
-        else:
-            _run_in_threads(scheduler, drain)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        say("Ended at once. What ran here is taken up by another node when its lease ends.")
-        return ExitCode.INTERRUPTED
+    if isinstance(scheduler, AsyncScheduler):
+        asyncio.run(_run_on_loop(scheduler, drain))
+    else:
+        _run_in_threads(scheduler, drain)
     say("Stopped.")
     return ExitCode.OK
 
@@ -92,6 +91,8 @@ def _run(scheduler: Scheduler | AsyncScheduler, drain: timedelta | None) -> int:
 async def _run_on_loop(scheduler: AsyncScheduler, drain: timedelta | None) -> None:
     try:
         await scheduler.run(drain=drain)
+    except asyncio.CancelledError:
+        _end_at_once()
     finally:
         await scheduler.service.close()
 
@@ -99,5 +100,14 @@ async def _run_on_loop(scheduler: AsyncScheduler, drain: timedelta | None) -> No
 def _run_in_threads(scheduler: Scheduler, drain: timedelta | None) -> None:
     try:
         scheduler.run(drain=drain)
+    except KeyboardInterrupt:
+        _end_at_once()
     finally:
         scheduler.service.close()
+
+
+def _end_at_once() -> NoReturn:
+    say("Ended at once. What ran here is taken up by another node when its lease ends.")
+    sys.stdout.flush()
+    # asyncio.run and the interpreter would wait for callbacks that do not hear that they are cancelled
+    os._exit(ExitCode.INTERRUPTED)

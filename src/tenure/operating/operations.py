@@ -199,11 +199,22 @@ def skip(
 
 
 def trigger(
-    statements: OperatingStatements, code: str, action: Action, *, now_boot_s: float, alive: timedelta = ALIVE
+    statements: OperatingStatements,
+    code: str,
+    action: Action,
+    *,
+    now_boot_s: float,
+    at: datetime | None = None,
+    alive: timedelta = ALIVE,
 ) -> Attempt[ActionAnswer]:
-    """Ask for a run of a registered job by hand, beside its ticks: whoever runs the job takes it up."""
-    run = JobAcquireOptions(code=code, run_key=f"{MANUAL}{action.token}")
-    call = _acting(statements.trigger, action, alive, code=run.code, lock_key=run.lock_key, run_key=run.run_key)
+    """Ask for a run of a registered job by hand, beside its ticks: whoever runs the job takes it up.
+
+    It stands for `at`, an aware datetime, a tick that is to be run again, say; left out, for now.
+    """
+    check_instant("at", at)
+    key = f"{MANUAL}{action.token}" if at is None else f"{MANUAL}{run_key(at)}:{action.token}"
+    run = JobAcquireOptions(code=code, run_key=key)
+    call = _acting(statements.trigger, action, alive, code=run.code, lock_key=run.lock_key, run_key=run.run_key, at=at)
     return _concluding(call, ActionKind.TRIGGERED, now_boot_s)
 
 

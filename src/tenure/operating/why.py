@@ -298,8 +298,9 @@ def _changed(facts: TickFacts) -> list[str]:
         return []
     told: list[str] = []
     if job.disagreeing:
+        were = "was" if len(job.disagreeing) == 1 else "were"
         told.append(
-            f"{', '.join(job.disagreeing)} was started with another schedule; that of {job.registered_by} rules."
+            f"{', '.join(job.disagreeing)} {were} started with another schedule; that of {job.registered_by} rules."
         )
     if job.registered_at > facts.tick:
         told.append(

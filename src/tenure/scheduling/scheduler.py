@@ -24,7 +24,7 @@ from tenure.scheduling.run import AsyncJobRun, JobRun
 from tenure.scheduling.schedule import Schedule
 from tenure.scheduling.startup import Initial, Startup
 from tenure.scheduling.statements import SchedulingStatements
-from tenure.scheduling.told import Told, interrupt
+from tenure.scheduling.told import Told, interrupt, join, result_of
 from tenure.scheduling.values import Overlap
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
 
@@ -340,7 +340,7 @@ class Scheduler(_Scheduler[JobSchedulerService, Register]):
         before = {number: signal.signal(number, lambda _number, _frame: told()) for number in _SIGNALS}
         try:
             if self._begin(began) and self._thread is not None:
-                self._thread.join()
+                join(self._thread)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -354,7 +354,7 @@ class Scheduler(_Scheduler[JobSchedulerService, Register]):
             target=lambda: asyncio.run(self._live_in_thread(began)), name="tenure-scheduler", daemon=True
         )
         self._thread.start()
-        return began.result()
+        return result_of(began)
 
     async def _live_in_thread(self, began: Future[bool]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

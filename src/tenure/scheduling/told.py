@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+V = TypeVar("V")
+
+_HEAR_S = 0.2
+"""How often who waits in a lock looks whether a signal came: one that arrives just before is not heard in it."""
 
 
 class Told:
@@ -18,3 +26,16 @@ class Told:
 def interrupt() -> None:
     """End at once, as ^C ends a program."""
     raise KeyboardInterrupt
+
+
+def result_of(future: Future[V]) -> V:
+    """Wait for a future, hearing signals meanwhile."""
+    while not future.done():
+        wait([future], _HEAR_S)
+    return future.result()
+
+
+def join(thread: threading.Thread) -> None:
+    """Wait for the end of a thread, hearing signals meanwhile."""
+    while thread.is_alive():
+        thread.join(_HEAR_S)

@@ -30,8 +30,10 @@ SELECT 'job', CAST(json_build_array(codes."code", ${job_facts}, recent."runs", s
 FROM codes LEFT JOIN ${jobs} AS job ON job."code" = codes."code"
 LEFT JOIN LATERAL (
   SELECT json_agg(json_build_array(${glance})) AS "runs" FROM (
-    SELECT * FROM ${table} AS newest WHERE newest."code" = codes."code"
-    ORDER BY newest."fencingToken" DESC LIMIT CAST(:each AS bigint)) AS run
+    -- compared in one, or the planner walks all jobs' runs where it thinks that enough of this job must soon come by
+    SELECT * FROM ${table} AS newest WHERE (newest."code", newest."fencingToken") > (codes."code", -1)
+      AND (newest."code", newest."fencingToken") < (codes."code", 9223372036854775807)
+    ORDER BY newest."code" DESC, newest."fencingToken" DESC LIMIT CAST(:each AS bigint)) AS run
 ) AS recent ON true
 LEFT JOIN LATERAL (
   SELECT json_build_array(${glance}) AS "run" FROM (
@@ -58,12 +60,12 @@ WITH RECURSIVE ${steps}page ("token") AS MATERIALIZED (
   -- it ends as soon as the page is full, and at the latest after so many runs
   SELECT "fencingToken" FROM (
     SELECT "fencingToken", ${fits} AS "fits" FROM ${table} AS run WHERE ${within}
-    ORDER BY "fencingToken" DESC LIMIT CAST(:looked AS bigint)) AS walked
+    ORDER BY ${newest_first} LIMIT CAST(:looked AS bigint)) AS walked
   WHERE "fits" LIMIT CAST(:limit AS bigint)
 ), reached ("end") AS MATERIALIZED (
   SELECT CASE WHEN (SELECT count(*) FROM page) = CAST(:limit AS bigint) THEN (SELECT min("token") FROM page)
     ELSE (SELECT "fencingToken" FROM ${table} AS run WHERE ${within}
-      ORDER BY "fencingToken" DESC OFFSET CAST(:looked AS bigint) - 1 LIMIT 1) END
+      ORDER BY ${newest_first} OFFSET CAST(:looked AS bigint) - 1 LIMIT 1) END
 )
 SELECT reached."end", ${run_columns}
 FROM reached LEFT JOIN page ON true LEFT JOIN ${table} AS run ON run."fencingToken" = page."token"
@@ -72,7 +74,7 @@ ORDER BY run."fencingToken" DESC
 -- name: timeline
 -- The runs that began in a span, newest first, and those that are under way; the first row tells the clock.
 WITH RECURSIVE ${steps}begun AS MATERIALIZED (
-  SELECT "fencingToken" FROM ${table} AS run WHERE ${within} ORDER BY "fencingToken" DESC LIMIT CAST(:limit AS bigint) + 1
+  SELECT "fencingToken" FROM ${table} AS run WHERE ${within} ORDER BY ${newest_first} LIMIT CAST(:limit AS bigint) + 1
 ), wanted AS MATERIALIZED (
   SELECT "fencingToken" FROM begun
   UNION
@@ -112,8 +114,9 @@ SELECT ${clock_us},
     ORDER BY action."id" DESC LIMIT 1),
   (SELECT CAST(json_build_array(${other_glance}) AS text) FROM (
       SELECT * FROM ${table} AS before
-      WHERE before."code" = CAST(:code AS varchar) AND before."fencingToken" < (SELECT "fencingToken" FROM run)
-      ORDER BY before."fencingToken" DESC LIMIT 50) AS other
+      WHERE (before."code", before."fencingToken") < (CAST(:code AS varchar), (SELECT "fencingToken" FROM run))
+        AND (before."code", before."fencingToken") > (CAST(:code AS varchar), -1)
+      ORDER BY before."code" DESC, before."fencingToken" DESC LIMIT 50) AS other
     WHERE other."attempt" > 0 AND other."startedAt" <= (SELECT "createdAt" FROM run)
       AND (other."status" = 'RUNNING' OR other."finishedAt" >= (SELECT "createdAt" FROM run))
     ORDER BY other."fencingToken" DESC LIMIT 1),
@@ -251,7 +254,8 @@ SELECT CASE WHEN EXISTS (SELECT FROM done) OR EXISTS (SELECT FROM changed) THEN 
 WITH done AS MATERIALIZED (
   SELECT FROM ${actions} WHERE "actionToken" = CAST(:action_token AS uuid)
 ), changed AS (
-  UPDATE ${jobs} SET "pausedAt" = NULL, "pausedBy" = NULL, "pauseReason" = NULL, "turn" = "turn" + 1
+  UPDATE ${jobs} SET "pausedAt" = NULL, "pausedBy" = CAST(:by AS varchar), "pauseReason" = CAST(:reason AS text),
+    "turn" = "turn" + 1
   WHERE "code" = CAST(:code AS varchar) AND NOT EXISTS (SELECT FROM done) RETURNING "code"
 ), ${job_noted}
 SELECT CASE WHEN EXISTS (SELECT FROM done) OR EXISTS (SELECT FROM changed) THEN 'done' ELSE 'unknown' END,
@@ -269,7 +273,7 @@ WITH done AS MATERIALIZED (
   INSERT INTO ${table} ("lockKey", "code", "type", "status", "ownerToken", "attempt", "runKey", "startedAt", "scheduledAt",
     "outcome")
   SELECT CAST(:lock_key AS varchar), CAST(:code AS varchar), 'SCHEDULE', 'FAIL', gen_random_uuid(), 0,
-    CAST(:run_key AS varchar), NULL, clock_timestamp(), 'triggered'
+    CAST(:run_key AS varchar), NULL, COALESCE(CAST(:at AS timestamptz), clock_timestamp()), 'triggered'
   FROM job WHERE NOT EXISTS (SELECT FROM done)
   ON CONFLICT ("lockKey") DO NOTHING
   RETURNING *
