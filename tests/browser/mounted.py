@@ -55,6 +55,8 @@ async def main() -> None:
             routes=[
                 Mount("/ops/tenure", page),
                 Mount("/cut/off", stripped(page)),
+                Mount("/open", create_app(service)),
+                Mount("/named", create_app(service, hosts=["ops.example"])),
                 Mount("/site", get_asgi_application()),
             ]
         )

@@ -147,6 +147,16 @@ def test_it_mounts_under_any_prefix(database_url: str, held: str) -> None:
             assert ask(address, f"{prefix}/", X_User="guest").headers["location"] == "/login"
 
 
+def test_a_page_that_asks_nobody_answers_to_this_machines_names_alone(database_url: str) -> None:
+    """C11: mounted, too: a page of somebody else's whose name leads here could read it, and act; `hosts` says others."""
+    with serving(MOUNTED, database_url) as address:
+        assert ask(address, "/open/").status == 200
+        assert ask(address, "/open/", Host="rebound.example").status == 400
+        assert ask(address, "/named/", Host="ops.example").status == 200
+        assert ask(address, "/named/").status == 400
+        assert ask(address, "/ops/tenure/", Host="any.example", X_User="carol").status == 200
+
+
 def test_a_browser_finds_its_way_under_a_prefix(database_url: str, held: str, chromium: Browser) -> None:
     """Style, script, links and the live stream, from an address without its last slash on."""
     with serving(MOUNTED, database_url) as address:

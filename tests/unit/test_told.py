@@ -35,7 +35,11 @@ def signalled_from_beside(heard: threading.Event) -> bool:
 def main_thread_waits() -> bool:
     """Say whether the main thread is about to wait in a lock, or does."""
     (main,) = [frame for ident, frame in sys._current_frames().items() if ident == threading.main_thread().ident]
-    return main.f_code.co_filename == threading.__file__ and main.f_code.co_name in {"wait", "join", "_wait_for_tstate_lock"}
+    return main.f_code.co_filename == threading.__file__ and main.f_code.co_name in {
+        "wait",
+        "join",
+        "_wait_for_tstate_lock",
+    }
 
 
 def test_who_waits_for_a_thread_hears_signals(heard: threading.Event) -> None:

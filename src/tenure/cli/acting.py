@@ -17,7 +17,6 @@ from tenure.cli.options import code_argument, read_text, reason_option
 from tenure.cli.output import emit, lease_left, when_here
 from tenure.cli.runs import find_life
 from tenure.cli.ticks import not_a_tick
-from tenure.cli.upcoming import ALIVE
 from tenure.operating import ActionAnswer, ActionVerdict, RunLife, operations
 from tenure.scheduling import run_key
 
@@ -52,7 +51,7 @@ def release(*, connection: Connection, run: str, reason: str, yes: bool) -> int:
         if life is None or not _asked(f"{_standing(life)}\nRelease it?", yes=yes):
             return ExitCode.NEGATIVE
         attempt = life.run.attempt
-        answer = ask(service, operations.release, life.run.id, action(reason), attempt=attempt, alive=ALIVE)
+        answer = ask(service, operations.release, life.run.id, action(reason), attempt=attempt)
     return _told(answer, _name(life), "released", "Any node that runs the job may take it up now.")
 
 
@@ -75,7 +74,7 @@ def retry(*, connection: Connection, run: str, reason: str, force: bool, yes: bo
             return ExitCode.NEGATIVE
         attempt = life.run.attempt
         answer = ask(
-            service, operations.retry, life.run.id, action(reason), force=force, attempt=attempt, alive=ALIVE
+            service, operations.retry, life.run.id, action(reason), force=force, attempt=attempt
         )  # fmt: skip
     takers = "Any node that runs the job takes it up." if life.run.scheduled_at else "The next acquire takes it up."
     return _told(answer, _name(life), "due again, asked for", takers)
@@ -101,13 +100,13 @@ def skip(*, connection: Connection, code: str, tick: str, reason: str, yes: bool
             return _nothing(f"no job {code} was ever registered. See: tenure status")
         if meant.schedule and meant.schedule.tick_at(meant.tick, _NO_TIME) != meant.tick:
             raise click.BadParameter(not_a_tick(meant.schedule, meant.tick), param_hint="TICK")
-        facts = ask(service, operations.tick_facts, code, meant.tick, alive=ALIVE)
+        facts = ask(service, operations.tick_facts, code, meant.tick)
         stands = f"its run is {facts.run.state.value}" if facts.run else "it has no run yet"
         if not _asked(f"{code} {when_here(meant.tick, facts.clock)}: {stands}.\nLet it not run?", yes=yes):
             return ExitCode.NEGATIVE
         answer = ask(
             service, operations.skip, code, meant.tick, action(reason),
-            fingerprint=meant.job.fingerprint, alive=ALIVE,
+            fingerprint=meant.job.fingerprint,
         )  # fmt: skip
     return _told(answer, f"{code} {run_key(meant.tick)}", "skipped", None)
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tenure.web import BasicAuth
 
 PASSWORD_VARIABLE: Final = "TENURE_DASHBOARD_PASSWORD"  # noqa: S105 - its name
-_OWN_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
 @click.command()
@@ -44,7 +43,7 @@ def dashboard(*, connection: Connection, host: str, port: int, writable: bool, u
     """
     try:
         from tenure.web import create_app, serve
-        from tenure.web.auth import is_loopback
+        from tenure.web.auth import LOOPBACK_NAMES, is_loopback
     except ImportError as error:
         raise click.ClickException(str(error)) from error
     auth = _auth(user)
@@ -54,7 +53,7 @@ def dashboard(*, connection: Connection, host: str, port: int, writable: bool, u
             f"Set ${PASSWORD_VARIABLE}, or leave --host out."
         )
     with connection.service() as service:
-        hosts = (*_OWN_NAMES, host) if auth is None else None
+        hosts = (*LOOPBACK_NAMES, host) if auth is None else None
         app = create_app(service, auth=auth, writable=writable, hosts=hosts)
         try:
             serve(app, host=host, port=port, ready=lambda address: _announce(address, auth, writable=writable))

@@ -13,7 +13,6 @@ from tenure.cli.errors import ExitCode, plain, say
 from tenure.cli.options import code_argument, duration_option, instant_option, reason_option
 from tenure.cli.output import emit, emit_json, iso
 from tenure.cli.ticks import not_a_tick
-from tenure.cli.upcoming import ALIVE
 from tenure.clock import boot_s
 from tenure.durations import format_duration
 from tenure.operating import operations as operating
@@ -32,7 +31,7 @@ def pause(*, connection: Connection, code: str, reason: str) -> int:
     Ticks that come meanwhile do not run later. Who and why is kept for those who look.
     """
     with connection.service() as service:
-        done = ask(service, operating.pause, code, action(reason), alive=ALIVE).done
+        done = ask(service, operating.pause, code, action(reason)).done
     return _told(code, "paused", done)
 
 
@@ -43,7 +42,7 @@ def pause(*, connection: Connection, code: str, reason: str) -> int:
 def resume(*, connection: Connection, code: str, reason: str | None) -> int:
     """Let nodes start runs of a job again."""
     with connection.service() as service:
-        done = ask(service, operating.resume, code, action(reason), alive=ALIVE).done
+        done = ask(service, operating.resume, code, action(reason)).done
     return _told(code, "resumed", done)
 
 
@@ -64,15 +63,17 @@ def trigger(
 ) -> int:
     """Ask for a run of a job by hand, now."""
     with connection.service() as service:
-        jobs = service.perform(operations.job_records(SchedulingStatements(service.table), ALIVE, now_boot_s=boot_s()))
+        jobs = service.perform(
+            operations.job_records(SchedulingStatements(service.table), operating.ALIVE, now_boot_s=boot_s())
+        )
         job = next((job for job in jobs if job.code == code), None)
         if job is None or job.schedule is None:
             say(f"Nothing was asked for: no job {code} was ever registered. See: tenure next")
             return ExitCode.NEGATIVE
         if job.orphaned and not anyway:
             say(
-                f"Nothing was asked for: no node that runs {code} was heard of for {format_duration(ALIVE)}. Start "
-                "one, or give --anyway to let the run wait for one."
+                f"Nothing was asked for: no node that runs {code} was heard of for {format_duration(operating.ALIVE)}. "
+                "Start one, or give --anyway to let the run wait for one."
             )
             return ExitCode.NEGATIVE
         return _trigger(service, job, at, reason, as_json=as_json)
@@ -84,7 +85,7 @@ def _trigger(
     if at is not None:
         statements = SchedulingStatements(service.table)
         _check_tick(job, at, service.perform(operations.standing(statements, now_boot_s=boot_s())).clock)
-    told = ask(service, operating.trigger, job.code, action(reason), at=at, alive=ALIVE)
+    told = ask(service, operating.trigger, job.code, action(reason), at=at)
     if not told.done or told.run is None or told.run.run_key is None:
         say(f"Nothing was asked for: the job {job.code} was removed just now.")
         return ExitCode.NEGATIVE

@@ -11,9 +11,8 @@ import click
 
 from tenure import InvalidJobOptionsError, JobSchedulerService
 from tenure.cli.options import read_instant
-from tenure.cli.upcoming import ALIVE
 from tenure.clock import boot_s
-from tenure.operating import schedule_of
+from tenure.operating import ALIVE, schedule_of
 from tenure.scheduling import Schedule, operations
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import JobRecord

@@ -16,7 +16,6 @@ from tenure.cli.errors import ExitCode, say
 from tenure.cli.glances import as_json, emit_overview
 from tenure.cli.options import duration_option
 from tenure.cli.output import emit, emit_json
-from tenure.cli.upcoming import ALIVE
 from tenure.operating import Overview, operations
 
 _SHORTEST_INTERVAL: Final = timedelta(milliseconds=200)
@@ -49,7 +48,7 @@ def status(*, connection: Connection, watch: bool, interval: timedelta, in_json:
 
 
 def _look(service: JobSchedulerService) -> Overview:
-    return ask(service, operations.overview, alive=ALIVE)
+    return ask(service, operations.overview)
 
 
 def _show(seen: Overview, *, in_json: bool) -> int:

@@ -17,12 +17,11 @@ from tenure.cli.options import code_argument, schedule_options
 from tenure.cli.output import NOTHING, emit, emit_json, emit_table, iso, when
 from tenure.clock import boot_s
 from tenure.durations import format_duration
+from tenure.operating import ALIVE
 from tenure.scheduling import Schedule, operations, schedule_from
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import JobRecord
 
-ALIVE = timedelta(minutes=1)
-"""A node counts as alive if it was heard of within this time."""
 _MOST_TICKS = 1_000
 _OF_ONE = 10
 _OF_EACH = 1

@@ -13,7 +13,6 @@ from tenure.cli.lives import action_as_json, glance_as_json
 from tenure.cli.moments import find_tick
 from tenure.cli.options import code_argument, read_text
 from tenure.cli.output import emit, emit_json, iso, when_here
-from tenure.cli.upcoming import ALIVE
 from tenure.operating import Why, WhyVerdict, explain, operations
 
 
@@ -34,7 +33,7 @@ def why(*, connection: Connection, code: str, tick: str, as_json: bool) -> int:
     """Say why a tick did or did not run, and what to do."""
     with connection.service() as service:
         meant = find_tick(service, code, tick, times=True)
-        answer = explain(ask(service, operations.tick_facts, code, meant.tick, alive=ALIVE))
+        answer = explain(ask(service, operations.tick_facts, code, meant.tick))
     if as_json:
         emit_json(_as_json(answer))
     else:

@@ -13,6 +13,7 @@ from tenure.operating import examination, operations
 from tenure.operating.diagnosis import judge, worst
 from tenure.operating.findings import DoctorFacts, Finding, Level, Pooling, TableFacts
 from tenure.operating.jobs import GRACE, schedule_of
+from tenure.operating.operations import ALIVE
 from tenure.operating.statements import OperatingStatements
 from tenure.operating.states import RunState, state_of
 from tenure.operating.ticks import TickFacts, Why, WhyVerdict
@@ -36,6 +37,7 @@ from tenure.operating.values import (
 from tenure.operating.why import explain
 
 __all__ = [
+    "ALIVE",
     "GRACE",
     "Action",
     "ActionAnswer",

@@ -37,8 +37,8 @@ from tenure.trust import Backoff
 
 R = TypeVar("R")
 
-ALIVE: Final = timedelta(seconds=30)
-"""How recently a node must have been heard of to count as living, where nothing else is said."""
+ALIVE: Final = timedelta(minutes=1)
+"""How recently a node must have been heard of to count as living: twice the longest that a node keeps silent."""
 RECENT: Final = 30
 COUNT_LIMIT: Final = 100
 """How far exhausted runs of a job are counted in an overview."""

@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from tenure.service import AsyncJobSchedulerService, JobSchedulerService
 from tenure.web.acting import Acting
-from tenure.web.auth import Auth
+from tenure.web.auth import LOOPBACK_NAMES, Auth
 from tenure.web.feed import Feed
 from tenure.web.forms import Forms
 from tenure.web.guard import Guard
@@ -42,7 +42,8 @@ def create_app(
     - `writable`: whether runs and jobs can be acted upon; else the page only shows.
     - `secret` signs forms. Give the same one to all processes that serve the page behind one address; left out, each
       process draws its own.
-    - `hosts`: the host names that the page may be called by; any if left out.
+    - `hosts`: the host names that the page may be called by. Left out, any if there is `auth`, else those of this
+      machine alone: a name of somebody else's that leads here would let that page read this one.
 
     `app.state.feed.close()` ends the live streams, for a server that wants to stop at once; else they end by themselves
     within half a minute.
@@ -52,7 +53,8 @@ def create_app(
     feed = Feed(source)
     pages, streams = Pages(source, renderer), Streams(feed, Parts(renderer))
     acting = Acting(source, renderer, Forms(secret), writable=writable)
-    guard = Middleware(Guard, auth=auth, hosts=hosts)
+    named = LOOPBACK_NAMES if hosts is None and auth is None else hosts
+    guard = Middleware(Guard, auth=auth, hosts=named)
     app = Starlette(
         routes=_routes(pages, acting, streams), middleware=[guard], exception_handlers=Problems(renderer).handlers()
     )

@@ -23,6 +23,9 @@ It gives who asks, which stands beside what they do; `None` for somebody who is 
 login say. It may be a coroutine function.
 """
 
+LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+"""What this machine is called by itself."""
+
 _REALM: Final = 'Basic realm="tenure", charset="UTF-8"'
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 
