@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import pytest
 
 from tenure import (
@@ -21,6 +24,7 @@ from tenure import (
     OutcomeNotRecordedError,
     TenureError,
 )
+from tenure.cli import tenure as command_line
 from tenure.cli.errors import exit_code_of, without_passwords
 from tests.cli.commands import LIMIT_S, Tenure
 from tests.support.embedding import children, open_folder
@@ -56,6 +60,25 @@ def test_help_and_version() -> None:
     run_help = tenure("run", "--help").out
     assert all(f"{code}  " in run_help for code in (0, 2, 69, 74, 75, 77, 78, 126, 127, "128+N"))
     assert "tenure.cli.demo" not in help_text
+
+
+def leaves(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Give each command that does something, with the words that call it."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from leaves(found, f"{path} {name}")
+
+
+def test_each_help_has_an_example() -> None:
+    """One that can be typed as it stands: on a line by itself."""
+    shown = {path: command.get_help(click.Context(command)) for path, command in leaves(command_line, "tenure")}
+    assert len(shown) > 20
+    assert [path for path, text in shown.items() if not re.search(rf"^ .*\b{path}\b", text, re.MULTILINE)] == []
 
 
 def test_without_a_verb_help_is_shown_as_a_mistake() -> None:

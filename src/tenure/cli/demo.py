@@ -28,7 +28,12 @@ def _check_nodes(_context: click.Context, _parameter: click.Parameter, nodes: in
     return nodes
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  tenure demo
+  tenure demo --nodes 5 --ticks 30"""
+)
 @click.option(
     "--nodes",
     type=int,

@@ -21,7 +21,12 @@ from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import JobRecord
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Example:
+  tenure pause report --reason 'until the disk is larger'
+Exit codes: 0 paused; 1 there is no such job."""
+)
 @code_argument()
 @reason_option(required=True)
 @connection_options
@@ -35,7 +40,12 @@ def pause(*, connection: Connection, code: str, reason: str) -> int:
     return _told(code, "paused", done)
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Example:
+  tenure resume report --reason 'the disk is larger'
+Exit codes: 0 resumed; 1 there is no such job."""
+)
 @code_argument()
 @reason_option(required=False)
 @connection_options
@@ -50,7 +60,13 @@ def resume(*, connection: Connection, code: str, reason: str | None) -> int:
     epilog="""\b
 The run has a key of its own (manual:...), so the job's ticks stay as they
 are: one that ran may be run again so. Whichever node runs the job takes it
-up; of a paused job when it is resumed."""
+up; of a paused job when it is resumed.
+
+\b
+Examples:
+  tenure trigger report --reason 'for the auditors'
+  tenure trigger report --at 2026-07-20T03:00:00Z
+Exit codes: 0 asked for; 1 nothing was done, and why is said."""
 )
 @code_argument()
 @instant_option("--at", "A tick of the job's schedule that the run stands for; left out, it stands for now.")
@@ -108,7 +124,12 @@ def _trigger(
     return ExitCode.OK
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  tenure prune
+  tenure prune --keep 30d --keep-failed 180d"""
+)
 @duration_option("--keep", "Keep runs that succeeded, or did not run, this long.", default="90d")
 @duration_option("--keep-failed", "Keep runs that used up their attempts this long.", default="365d")
 @connection_options

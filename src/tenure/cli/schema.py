@@ -26,7 +26,12 @@ def schema(context: click.Context) -> int:
     return help_without_verb(context)
 
 
-@schema.command(name="print")
+@schema.command(
+    name="print",
+    epilog="""\b
+Example:
+  tenure schema print --schema ops > tenure.sql""",
+)
 @table_options
 def print_schema(*, table: Table) -> int:
     """Print the whole schema as SQL, to be applied with a tool of your own. Needs no database."""
@@ -36,7 +41,11 @@ def print_schema(*, table: Table) -> int:
     return ExitCode.OK
 
 
-@schema.command()
+@schema.command(
+    epilog="""\b
+Example:
+  tenure schema apply --database-url postgresql://app@db/shop"""
+)
 @connection_options
 def apply(*, connection: Connection) -> int:
     """Apply the migrations that are missing, all or none; applying twice is harmless."""
@@ -47,7 +56,11 @@ def apply(*, connection: Connection) -> int:
     return ExitCode.OK
 
 
-@schema.command()
+@schema.command(
+    epilog="""\b
+Example:
+  tenure schema check --json"""
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object: ok, faults.")
 @connection_options
 def check(*, connection: Connection, as_json: bool) -> int:
@@ -61,7 +74,12 @@ def check(*, connection: Connection, as_json: bool) -> int:
     return ExitCode.NEGATIVE if faults else ExitCode.OK
 
 
-@schema.command()
+@schema.command(
+    epilog="""\b
+Examples:
+  tenure schema adopt --dry-run
+  tenure schema adopt --written-in-time-zone Asia/Ho_Chi_Minh --yes"""
+)
 @click.option(
     "--written-in-time-zone",
     "zone",
