@@ -15,6 +15,7 @@ from tenure.cli.output import run_as_json, when
 from tests.cli.commands import Tenure, finished, owner_token
 from tests.cli.test_run_signals import on_terminal
 from tests.support.rows import TABLE, age, execute
+from tests.support.wrong_clocks import clock_off_by, needs_wrong_clocks
 
 HOSTILE = "\x1b[2J[red]x[/red]\u202e"
 HARMLESS = r"\x1b[2J[red]x[/red]\u202e"
@@ -390,6 +391,16 @@ def test_ls_of_a_span_and_a_node(
         assert [run["code"] for run in tenure("ls", "--json", *options).json] == codes, options
     refused = tenure("ls", "--since", "yesterday")
     assert (refused.code, "'yesterday' is no instant" in refused.err) == (2, True)
+
+
+@needs_wrong_clocks
+def test_how_long_ago_is_by_the_databases_clock(database_url: str, service: JobSchedulerService) -> None:
+    """C10.2: for filters and for what is written: a machine whose clock is days off shows the same."""
+    acquired(service, "new")
+    tenure = Tenure(database_url, clock_off_by("+3d", monotonic=True))
+    assert [run["code"] for run in tenure("ls", "--json", "--since", "1h").json] == ["new"]
+    assert re.search(r"\b\d+(ms|s) ago|now", tenure("ls", "--since", "1h").out)
+    assert "new" in tenure("timeline", "--since", "1h").out
 
 
 def test_show_gives_instants_here_too(database_url: str, service: JobSchedulerService) -> None:

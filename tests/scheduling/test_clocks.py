@@ -8,17 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from pathlib import Path
-
-import pytest
 
 from tests.scheduling.fleet import problems, unfinished
 from tests.scheduling.ticking_node import EFFECTS
 from tests.support.rows import execute
 from tests.support.waiting import eventually
+from tests.support.wrong_clocks import clock_off_by, needs_wrong_clocks
 
-LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-"""What Debian's `faketime` preloads. That program itself would stand between a signal and the node."""
 OFFSETS = {"a-day-ago": "-1d", "behind": "-90s", "ahead": "+90s", "tomorrow": "+1d"}
 JOBS = 3
 TICKS = 8
@@ -26,14 +22,11 @@ TICKS = 8
 
 @contextmanager
 def ticking(url: str) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Start one node for each offset, in a process whose wall clock is off by that much; they are ended in order.
-
-    Their monotonic clock stays the machine's: it counts from the boot, wherever the wall clock is.
-    """
+    """Start one node for each offset, in a process whose wall clock is off by that much; they are ended in order."""
     nodes = {
         name: subprocess.Popen(
             [sys.executable, "-m", "tests.scheduling.ticking_node", url, name, f"--jobs={JOBS}"],
-            env={**os.environ, "LD_PRELOAD": str(LIBRARY), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"},
+            env={**os.environ, **clock_off_by(offset)},
             stderr=subprocess.PIPE,
         )
         for name, offset in OFFSETS.items()
@@ -49,7 +42,7 @@ def ticking(url: str) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
             node.kill()
 
 
-@pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime (Debian: faketime)")
+@needs_wrong_clocks
 def test_clocks_that_are_off_by_days_change_nothing(database_url: str) -> None:
     """C10.2: one run a tick, at its time by the database, whoever runs it; and each node says how far it is off."""
     execute(database_url, EFFECTS)

@@ -1,4 +1,4 @@
-"""Which tick a word on the command line means: an instant, `last`, `next`, or a time of day in the job's zone."""
+"""Which instant is meant by the database's clock: so long ago; `last`, `next`, or a time of day in a job's zone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from tenure import InvalidJobOptionsError, JobSchedulerService
-from tenure.cli.options import read_instant
+from tenure.cli.options import Moment, read_instant
 from tenure.clock import boot_s
 from tenure.operating import ALIVE, schedule_of
 from tenure.scheduling import Schedule, operations
@@ -38,11 +38,26 @@ def find_tick(service: JobSchedulerService, code: str, text: str, *, times: bool
     job = next((job for job in jobs if job.code == code), None)
     schedule = _schedule(job)
     if text in ("last", "next") or (times and _TIME.fullmatch(text)):
-        clock = service.perform(operations.standing(statements, now_boot_s=boot_s())).clock
+        clock = clock_of(service)
         tick = _worded(text, schedule, clock) if text in ("last", "next") else _at_time(text, job, clock)
     else:
         tick = read_instant(text, _HINT)
     return Meant(tick=tick, job=job, schedule=schedule)
+
+
+def clock_of(service: JobSchedulerService) -> datetime:
+    """Ask the database for the time: this machine's own may be off."""
+    return service.perform(operations.standing(SchedulingStatements(service.table), now_boot_s=boot_s())).clock
+
+
+def instant_of(moment: Moment, clock: datetime, option: str) -> datetime:
+    """Give an instant as it is, and a duration as so long before the clock."""
+    if isinstance(moment, datetime):
+        return moment
+    try:
+        return clock - moment
+    except OverflowError:
+        raise click.BadParameter("it is longer ago than there are dates.", param_hint=option) from None
 
 
 def _schedule(job: JobRecord | None) -> Schedule | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tenure.scheduling import Schedule
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+Moment: TypeAlias = datetime | timedelta
+"""An instant, or so long ago."""
 
 
 def duration_option(name: str, help_text: str, default: str | None = None) -> Callable[[Command], Command]:
@@ -32,7 +35,7 @@ def instant_option(name: str, help_text: str) -> Callable[[Command], Command]:
 
 
 def moment_option(name: str, help_text: str, default: str | None = None) -> Callable[[Command], Command]:
-    """Add an option that takes an instant, or how long ago it is by this machine's clock."""
+    """Add an option that takes an instant, or how long ago it is: a datetime or a timedelta."""
     return click.option(
         name, metavar="INSTANT|AGO", callback=_read_moment, default=default, show_default=True, help=help_text
     )  # fmt: skip
@@ -114,16 +117,14 @@ def _read_instant(_context: click.Context, _option: click.Parameter, text: str |
     return None if text is None else read_instant(text)
 
 
-def _read_moment(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
+def _read_moment(context: click.Context, option: click.Parameter, text: str | None) -> Moment | None:
     """Read an instant, or a duration as so long ago."""
     if text is None:
         return None
     try:
-        return datetime.now(UTC) - parse_duration(text)
+        return parse_duration(text)
     except InvalidJobOptionsError:
         return _read_instant(context, option, text)
-    except OverflowError:
-        raise click.BadParameter(f"{text!r} is longer ago than there are dates.") from None
 
 
 def _read_schedule(cron: str | None, every: str | None, timezone: str | None) -> Schedule | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from uuid import UUID
 
 import click
@@ -12,7 +11,8 @@ from tenure.cli.asking import ask
 from tenure.cli.connection import Connection, connection_options
 from tenure.cli.errors import ExitCode, say
 from tenure.cli.lives import emit_life, life_as_json
-from tenure.cli.options import is_text, moment_option, read_text
+from tenure.cli.moments import clock_of, instant_of
+from tenure.cli.options import Moment, is_text, moment_option, read_text
 from tenure.cli.output import emit_json, emit_runs, run_as_json
 from tenure.operating import HistoryFilter, RunLife, RunState, operations
 from tenure.scheduling import Outcome
@@ -54,28 +54,29 @@ def ls(
     code: str | None,
     status: str | None,
     outcome: str | None,
-    since: datetime | None,
-    until: datetime | None,
+    since: Moment | None,
+    until: Moment | None,
     node: str | None,
     before: int | None,
     limit: int,
     as_json: bool,
 ) -> int:
     """List runs, those whose lease began last first."""
-    wanted = HistoryFilter(
-        code=code,
-        status=JobSchedulerStatus(status.upper()) if status else None,
-        state=RunState(outcome.lower()) if outcome else None,
-        since=since,
-        until=until,
-        holder=node,
-    )
     with connection.service() as service:
+        clock = clock_of(service)
+        wanted = HistoryFilter(
+            code=code,
+            status=JobSchedulerStatus(status.upper()) if status else None,
+            state=RunState(outcome.lower()) if outcome else None,
+            since=instant_of(since, clock, "--since") if since is not None else None,
+            until=instant_of(until, clock, "--until") if until is not None else None,
+            holder=node,
+        )
         runs, more = _page(service, wanted, before, limit)
     if as_json:
         emit_json([run_as_json(run) for run in runs])
     else:
-        emit_runs(runs, datetime.now(UTC))
+        emit_runs(runs, clock)
         if more is not None:
             say(f"There are more. The next page: the same with --before {more}")
     return ExitCode.OK

@@ -15,7 +15,8 @@ from tenure.cli.asking import ask
 from tenure.cli.connection import Connection, connection_options
 from tenure.cli.errors import ExitCode, plain
 from tenure.cli.lives import glance_as_json
-from tenure.cli.options import code_argument, moment_option
+from tenure.cli.moments import clock_of, instant_of
+from tenure.cli.options import Moment, code_argument, moment_option
 from tenure.cli.output import NOTHING, Piece, emit_json, emit_pieces, iso
 from tenure.durations import format_duration
 from tenure.operating import RunGlance, RunState, Timeline, operations
@@ -64,18 +65,20 @@ def timeline(
     *,
     connection: Connection,
     code: str | None,
-    since: datetime,
-    until: datetime | None,
+    since: Moment,
+    until: Moment | None,
     limit: int | None,
     as_json: bool,
 ) -> int:
     """Draw the runs that began in a span of time, and those under way."""
-    end = until or datetime.now(UTC)
-    if since >= end:
-        raise click.BadParameter("it must be earlier than the end of the span.", param_hint="--since")
     most = limit or (operations.TIMELINE_LIMIT if code is None else _OF_ONE)
     with connection.service() as service:
-        found = ask(service, operations.timeline, since, end, code=code, limit=most)
+        clock = clock_of(service)
+        begin = instant_of(since, clock, "--since")
+        end = instant_of(until, clock, "--until") if until is not None else clock
+        if begin >= end:
+            raise click.BadParameter("it must be earlier than the end of the span.", param_hint="--since")
+        found = ask(service, operations.timeline, begin, end, code=code, limit=most)
     if as_json:
         emit_json(
             {
