@@ -143,7 +143,7 @@ def test_nodes_are_shown_with_their_clocks(onlooker: Operator, history_url: str)
         (f"node-{n}", timedelta(milliseconds=10 * n)) for n in range(1, 6)
     ]
     assert all(seen.is_alive(node) for node in seen.nodes)
-    execute(history_url, 'UPDATE "public"."job-scheduler_nodes" SET "seenAt" = "seenAt" - INTERVAL \'31 s\'')
+    execute(history_url, 'UPDATE "public"."job-scheduler_nodes" SET "seenAt" = "seenAt" - INTERVAL \'61 s\'')
     seen = onlooker.overview()
     assert not any(seen.is_alive(node) for node in seen.nodes)
     assert all(job.orphaned for job in seen.jobs)
