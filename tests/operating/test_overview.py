@@ -133,7 +133,7 @@ def test_live_leases_are_shown_with_what_is_left_of_them(onlooker: Operator) -> 
         assert timedelta(0) < lease.run.lease_left <= timedelta(minutes=1)
         assert lease.run.holder
         (job,) = (job for job in seen.jobs if job.code == lease.run.code)
-        assert job.running == (lease,)
+        assert (job.running, job.lateness) == ((lease,), None)
 
 
 def test_nodes_are_shown_with_their_clocks(onlooker: Operator, history_url: str) -> None:

@@ -88,7 +88,7 @@ def _ago(instant: datetime | None, now: datetime) -> str:
 
 
 def _lateness(job: JobOverview, now: datetime) -> Iterator[str]:
-    """Say what should have been done by now, and who is at it."""
+    """Say what should be under way by now, and who is at work."""
     if job.overdue_since is not None:
         yield f"overdue since {_soon(job.overdue_since, now)}"
     elif job.lateness is not None:

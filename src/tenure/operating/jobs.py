@@ -71,7 +71,7 @@ def judged(
         exhausted=exhausted,
         failures_in_a_row=failures_in_a_row(recent),
         overdue_since=None if job and job.paused_at else _overdue_since(job, undecided, unfinished, running, clock),
-        lateness=_lateness(undecided, unfinished, running, clock),
+        lateness=_lateness(undecided, unfinished, clock),
     )
 
 
@@ -117,9 +117,7 @@ def due_since(run: RunGlance) -> datetime:
     return run.retry_at or run.modified_at
 
 
-def _lateness(
-    undecided: datetime | None, unfinished: Sequence[RunGlance], running: Sequence[LiveLease], clock: datetime
-) -> timedelta | None:
-    ticks = [run.scheduled_at for run in (*unfinished, *(lease.run for lease in running)) if run.scheduled_at]
+def _lateness(undecided: datetime | None, unfinished: Sequence[RunGlance], clock: datetime) -> timedelta | None:
+    ticks = [run.scheduled_at for run in unfinished if run.scheduled_at]
     ticks += [undecided] if undecided else []
     return max(clock - min(ticks), timedelta(0)) if ticks else None

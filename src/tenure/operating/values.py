@@ -124,7 +124,7 @@ class JobOverview:
     overdue_since: datetime | None
     """Since when something should have been started, and was not; `None` if nothing is overdue."""
     lateness: timedelta | None
-    """How long ago the oldest tick was due that is not done yet, running ones included; `None` if there is none."""
+    """How long ago the oldest tick was due that is neither done nor under way; `None` if there is none."""
 
     @property
     def paused(self) -> bool:
