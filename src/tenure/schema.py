@@ -6,13 +6,12 @@ transaction mode is fine. A migration that was released is never edited.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from tenure.drivers import Administrator
 from tenure.errors import DatabaseProblem, JobDatabaseError
 from tenure.shapes import RUNS, SHAPES, Shape
-from tenure.statements import Table, migration_script, quote, schema_script
+from tenure.statements import SQL, Table, migration_script, quote, schema_script
 
 if TYPE_CHECKING:
     import psycopg
@@ -32,8 +31,7 @@ def script(table: Table | None = None) -> str:
 
 def migrations() -> list[str]:
     """Give the file names of all migrations, in their order."""
-    folder = files("tenure").joinpath("sql").joinpath("migrations")
-    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return sorted(file.name for file in SQL.joinpath("migrations").glob("*.sql"))
 
 
 def apply(administrator: Administrator, table: Table) -> list[str]:

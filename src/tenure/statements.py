@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from tenure.errors import InvalidJobOptionsError
 
@@ -18,6 +18,9 @@ SIDE_TABLES = ("attempts", "checkpoints", "outbox", "jobs", "nodes", "actions")
 """What our tables beside the table of runs are called, after its name and an underscore."""
 
 QUERIES = "queries.sql"
+
+SQL = Path(__file__).with_name("sql")
+"""The folder; by its path, since `importlib.resources` takes a seventh of the time that it takes to import us."""
 
 _TOKEN = re.compile(r"\$\{(?P<identifier>\w+)\}|(?<!:):(?P<parameter>[a-z_]\w*)")
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
@@ -222,7 +225,7 @@ def migration_script(name: str, table: Table) -> str:
 
 def read_sql(path: str) -> str:
     """Read a file of `sql/`."""
-    return files("tenure").joinpath("sql").joinpath(path).read_text(encoding="utf-8")
+    return SQL.joinpath(path).read_text(encoding="utf-8")
 
 
 def compile_query(name: str, text: str, identifiers: dict[str, str]) -> Query:
