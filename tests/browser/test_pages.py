@@ -162,6 +162,9 @@ def test_it_answers_why_a_tick_did_not_run(service: JobSchedulerService, address
     tab.get_by_label("Tick, by the clocks of UTC").fill("yesterday")
     tab.get_by_role("button", name="Ask").click()
     expect(tab.get_by_role("alert").last).to_contain_text("That is no time")
+    tab.get_by_label("Tick, by the clocks of UTC").fill(f"{tick - 7 * MINUTE:%H:%M}")
+    tab.get_by_role("button", name="Ask").click()
+    expect(tab.locator("h2").first).to_contain_text(f"{tick - 7 * MINUTE:%Y-%m-%d %H:%M}:00 UTC")
 
 
 def test_whatever_a_name_holds_is_only_shown(database_url: str, rival: JobSchedulerService, tab: Page) -> None:

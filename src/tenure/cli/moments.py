@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
-from zoneinfo import ZoneInfo
+from datetime import datetime
 
 import click
 
 from tenure import InvalidJobOptionsError, JobSchedulerService
 from tenure.cli.options import Moment, read_instant
 from tenure.clock import boot_s
-from tenure.operating import ALIVE, schedule_of
+from tenure.operating import ALIVE, WORDS, is_time_of_day, schedule_of, tick_meant
 from tenure.scheduling import Schedule, operations
 from tenure.scheduling.statements import SchedulingStatements
 from tenure.scheduling.values import JobRecord
 
 _HINT = "TICK"
-_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
-_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +32,14 @@ def find_tick(service: JobSchedulerService, code: str, text: str, *, times: bool
     statements = SchedulingStatements(service.table)
     jobs = service.perform(operations.job_records(statements, ALIVE, now_boot_s=boot_s()))
     job = next((job for job in jobs if job.code == code), None)
-    schedule = _schedule(job)
-    if text in ("last", "next") or (times and _TIME.fullmatch(text)):
-        clock = clock_of(service)
-        tick = _worded(text, schedule, clock) if text in ("last", "next") else _at_time(text, job, clock)
+    if text in WORDS or (times and is_time_of_day(text)):
+        try:
+            tick = tick_meant(text, job, clock_of(service))
+        except InvalidJobOptionsError as error:
+            raise click.BadParameter(f"{error} See: tenure next", param_hint=_HINT) from None
     else:
         tick = read_instant(text, _HINT)
-    return Meant(tick=tick, job=job, schedule=schedule)
+    return Meant(tick=tick, job=job, schedule=_schedule(job))
 
 
 def clock_of(service: JobSchedulerService) -> datetime:
@@ -65,35 +62,3 @@ def _schedule(job: JobRecord | None) -> Schedule | None:
         return schedule_of(job)
     except InvalidJobOptionsError:
         return None
-
-
-def _worded(text: str, schedule: Schedule | None, clock: datetime) -> datetime:
-    if schedule is None:
-        raise click.BadParameter(
-            f"{text!r} needs a job with a schedule that can be read here. Name an instant. See: tenure next",
-            param_hint=_HINT,
-        )
-    tick = schedule.tick_at(clock, timedelta(0)) if text == "last" else schedule.next_after(clock)
-    if tick is None:
-        raise click.BadParameter("the schedule has no such tick.", param_hint=_HINT)
-    return tick
-
-
-def _at_time(text: str, job: JobRecord | None, clock: datetime) -> datetime:
-    """Give the last time that clocks in the job's zone showed so."""
-    match = _TIME.fullmatch(text)
-    assert match, "it was looked at before"
-    hour, minute, second = (int(part or 0) for part in match.groups())
-    zone = _zone(job)
-    here = clock.astimezone(zone)
-    tick = datetime.combine(here.date(), time(hour, minute, second), zone)
-    return (tick if tick <= clock else datetime.combine(here.date() - _DAY, tick.timetz())).astimezone(UTC)
-
-
-def _zone(job: JobRecord | None) -> ZoneInfo:
-    try:
-        return ZoneInfo((job.timezone if job else None) or "UTC")
-    except (KeyError, ValueError, OSError):
-        raise click.BadParameter(
-            "the job's time zone is not known here. Name an instant with its offset.", param_hint=_HINT
-        ) from None

@@ -13,6 +13,7 @@ from tenure.operating import examination, operations
 from tenure.operating.diagnosis import judge, worst
 from tenure.operating.findings import DoctorFacts, Finding, Level, Pooling, TableFacts
 from tenure.operating.jobs import GRACE, schedule_of
+from tenure.operating.meant import WORDS, is_time_of_day, tick_meant
 from tenure.operating.operations import ALIVE
 from tenure.operating.statements import OperatingStatements
 from tenure.operating.states import RunState, state_of
@@ -39,6 +40,7 @@ from tenure.operating.why import explain
 __all__ = [
     "ALIVE",
     "GRACE",
+    "WORDS",
     "Action",
     "ActionAnswer",
     "ActionKind",
@@ -66,9 +68,11 @@ __all__ = [
     "WhyVerdict",
     "examination",
     "explain",
+    "is_time_of_day",
     "judge",
     "operations",
     "schedule_of",
     "state_of",
+    "tick_meant",
     "worst",
 ]

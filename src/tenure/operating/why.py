@@ -75,7 +75,7 @@ def _expired(facts: TickFacts, run: RunGlance) -> Told:
     sentences = [
         f"{run.holder or 'A NestJS node'} began attempt {run.attempt} at {_at(run.started_at)} and was last heard of "
         f"at {_at(run.modified_at)}; its lease ran out {ago} ago.",
-        "Another node takes it up by itself."
+        "Any node that runs the job takes it up by itself."
         if run.scheduled_at
         else "No scheduler knows it: the next acquire takes it.",
     ]

@@ -11,7 +11,19 @@ from zoneinfo import ZoneInfo
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tenure.operating import Health, HistoryFilter, JobOverview, RunState, explain, operations
+from tenure.errors import InvalidJobOptionsError
+from tenure.operating import (
+    WORDS,
+    Health,
+    HistoryFilter,
+    JobOverview,
+    RunState,
+    TickFacts,
+    explain,
+    is_time_of_day,
+    operations,
+    tick_meant,
+)
 from tenure.options import JobSchedulerStatus
 from tenure.web.acts import done_words
 from tenure.web.parts import find_job
@@ -125,11 +137,8 @@ class Pages:
             raise ProblemError(400, "Which job?", "Ask from a job's page.")
         now = await self._source.ask(operations.tick_facts, code, datetime.now(UTC))
         timezone = now.job.timezone if now.job else None
-        tick = _instant(asked, timezone)
+        tick, trouble = _meant(asked, now)
         why = explain(await self._source.ask(operations.tick_facts, code, tick)) if tick else None
-        trouble = (
-            "" if tick or not asked else "That is no time. Write it as 2026-07-20 03:00, or with a zone: …T03:00Z."
-        )
         return self._renderer.page(
             request,
             "why.html",
@@ -177,6 +186,19 @@ def _instant(text: str, timezone: str | None) -> datetime | None:
         return found if found.utcoffset() is not None else found.replace(tzinfo=ZoneInfo(timezone or "UTC"))
     except (ValueError, OSError, KeyError):  # no time, or a zone that this machine does not know
         return None
+
+
+def _meant(asked: str, now: TickFacts) -> tuple[datetime | None, str]:
+    """Read which tick is meant, or say why that cannot be told."""
+    if not asked:
+        return None, ""
+    if asked in WORDS or is_time_of_day(asked):
+        try:
+            return tick_meant(asked, now.job, now.clock), ""
+        except InvalidJobOptionsError as error:
+            return None, str(error)
+    tick = _instant(asked, now.job.timezone if now.job else None)
+    return tick, "" if tick else "That is no time. Write it as 03:00, 2026-07-20 03:00, or with a zone: …T03:00Z."
 
 
 def _member(kind: Any, text: str) -> Any:
