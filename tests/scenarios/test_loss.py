@@ -91,8 +91,8 @@ class TestRejectedRenewals:
         told: list[LostReason | None] = []
 
         async def callback(lease: JobExecutionLease) -> None:
-            await asyncio.to_thread(lose, database_url, rival, lease)
             try:
+                await asyncio.to_thread(lose, database_url, rival, lease)
                 await asyncio.sleep(5)
             finally:
                 told.append(lease.lost)
