@@ -12,14 +12,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
 
 from tenure import AsyncJobSchedulerService, JobSchedulerService
 from tenure.embedded import EmbeddedPostgres
 from tests.support.pgbouncer import NEEDS_NEWER, PROGRAM, pgbouncer, preparing_program
-from tests.support.servers import create_database, drop_database, start_test_server
+from tests.support.servers import Databases, create_database, start_test_server
 from tests.support.waiting import eventually
 
 TEMPLATE = "tenure_template"
@@ -82,6 +81,14 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 
 @pytest.fixture(scope="session")
+def databases(server: EmbeddedPostgres) -> Iterator[Databases]:
+    """What makes the databases of that server."""
+    made = Databases(server)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
 def door(server: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator[Door]:
     """The way to the server's databases: gives the URL to use for a direct one."""
     through = request.config.getoption("--through")
@@ -96,19 +103,17 @@ def door(server: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator[D
 
 
 @pytest.fixture
-def database_url(server: EmbeddedPostgres, door: Door) -> Iterator[str]:
+def database_url(databases: Databases, door: Door) -> Iterator[str]:
     """A fresh database with the schema."""
-    name = f"t_{uuid4().hex[:12]}"
-    yield door(create_database(server, name, template=TEMPLATE))
-    drop_database(server, name)
+    with databases.one(TEMPLATE) as url:
+        yield door(url)
 
 
 @pytest.fixture
-def empty_database_url(server: EmbeddedPostgres, door: Door) -> Iterator[str]:
+def empty_database_url(databases: Databases, door: Door) -> Iterator[str]:
     """A fresh database without anything in it."""
-    name = f"t_{uuid4().hex[:12]}"
-    yield door(create_database(server, name))
-    drop_database(server, name)
+    with databases.one() as url:
+        yield door(url)
 
 
 @pytest.fixture

@@ -43,12 +43,11 @@ from tenure import (
     NotAcquiredReason,
     OutcomeNotRecordedError,
 )
-from tenure.embedded import EmbeddedPostgres
 from tenure.statements import Table, quote
 from tests.conftest import TEMPLATE, Door
 from tests.support.pgbouncer import asyncpg_settings, psycopg_settings
 from tests.support.rows import age, execute, row_of
-from tests.support.servers import create_database, drop_database
+from tests.support.servers import Databases
 from tests.support.waiting import eventually
 
 ODD = Table('we"ird % :p1 %(p1)s $1 ::x', 'ru"ns %s :p2 $2 \\:y')
@@ -362,16 +361,15 @@ def straight(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def guests_url(server: EmbeddedPostgres, door: Door) -> Iterator[str]:
+def guests_url(databases: Databases, door: Door) -> Iterator[str]:
     """One database for the module, with both tables of runs; each test has a run of its own."""
-    name = f"t_guests_{uuid4().hex[:8]}"
-    url = door(create_database(server, name, template=TEMPLATE))
-    execute(url, "CREATE TABLE effects (run text)")
-    execute(url, f"CREATE SCHEMA IF NOT EXISTS {quote(ODD.schema)}")
-    with JobSchedulerService(url, schema=ODD.schema, table=ODD.name) as service:
-        service.migrate()
-    yield url
-    drop_database(server, name)
+    with databases.one(TEMPLATE) as direct:
+        url = door(direct)
+        execute(url, "CREATE TABLE effects (run text)")
+        execute(url, f"CREATE SCHEMA IF NOT EXISTS {quote(ODD.schema)}")
+        with JobSchedulerService(url, schema=ODD.schema, table=ODD.name) as service:
+            service.migrate()
+        yield url
 
 
 KINDS = [

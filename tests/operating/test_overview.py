@@ -24,7 +24,6 @@ from tenure import (
     JobSchedulerType,
 )
 from tenure.clock import boot_s
-from tenure.embedded import EmbeddedPostgres
 from tenure.operating import Health, HistoryFilter, OperatingStatements, Overview, RunState, operations
 from tenure.operations import Attempt
 from tests.conftest import TEMPLATE
@@ -32,19 +31,17 @@ from tests.operating.operator import Operator
 from tests.support.many_runs import Trouble, code_of, fill, keep_alive
 from tests.support.rows import TABLE, execute, row_of
 from tests.support.scheduling import CODE, MINUTE, TickNode, known_for, won
-from tests.support.servers import create_database, drop_database
+from tests.support.servers import Databases
 
 JOBS, RUNS = 40, 8_000
 
 
 @pytest.fixture(scope="module")
-def history_url(server: EmbeddedPostgres) -> Iterator[str]:
+def history_url(databases: Databases) -> Iterator[str]:
     """A database with a history, which is only looked at."""
-    name = f"t_{uuid4().hex[:12]}"
-    url = create_database(server, name, template=TEMPLATE)
-    fill(url, runs=RUNS, jobs=JOBS)
-    yield url
-    drop_database(server, name)
+    with databases.one(TEMPLATE) as url:
+        fill(url, runs=RUNS, jobs=JOBS)
+        yield url
 
 
 @pytest.fixture
@@ -248,11 +245,9 @@ def reads_a_whole_history(plan: dict[str, Any]) -> bool:
     )
 
 
-def costs(server: EmbeddedPostgres, runs: int, jobs: int = 20) -> dict[str, int]:
+def costs(databases: Databases, runs: int, jobs: int = 20) -> dict[str, int]:
     """Give how many rows each question reads, of a history of that length."""
-    name = f"t_{uuid4().hex[:12]}"
-    url = create_database(server, name, template=TEMPLATE)
-    try:
+    with databases.one(TEMPLATE) as url:
         fill(url, runs=runs, jobs=jobs)
         statements = OperatingStatements(JobSchedulerService(url).table)
         now = execute(url, "SELECT clock_timestamp()")[0][0]
@@ -273,13 +268,11 @@ def costs(server: EmbeddedPostgres, runs: int, jobs: int = 20) -> dict[str, int]
         whole = [question for question, plan in plans.items() if reads_a_whole_history(plan)]
         assert not whole, f"of {runs:,} runs"
         return {question: rows_read(plan) for question, plan in plans.items()}
-    finally:
-        drop_database(server, name)
 
 
-def test_it_costs_what_is_shown_not_what_history_costs(server: EmbeddedPostgres) -> None:
+def test_it_costs_what_is_shown_not_what_history_costs(databases: Databases) -> None:
     """Ten times the history, as many rows read; but for the halvings that find an instant, which are a few more."""
-    short, long = costs(server, 4_000), costs(server, 40_000)
+    short, long = costs(databases, 4_000), costs(databases, 40_000)
     for question, read in long.items():
         assert read <= short[question] + 100, f"{question}: {short[question]} rows, then {read}"
     assert long["overview"] < 20 * (30 + 10)
