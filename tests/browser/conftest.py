@@ -7,12 +7,15 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.browser.serving import dashboard
 
 # The pictures are of pages that other tests look at more closely; drawing them is asked for: `make screenshots`.
 collect_ignore = [] if os.environ.get("TENURE_SCREENSHOTS") else ["test_pictures.py"]
+
+# A browser that shares its cores with other tests may take its time.
+expect.set_options(timeout=15_000)
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = (

@@ -53,6 +53,7 @@ def test_the_overview_says_what_needs_somebody_first(filled: str, tab: Page) -> 
         expect(failing.locator(".job-strip")).to_contain_text("Last 30 runs: 30 exhausted.")
         expect(tab.locator(".job", has_text=code_of(Trouble.PAUSED))).to_contain_text("Paused by ops: maintenance")
         expect(tab.locator(".job", has_text=code_of(1)).locator(".job-fact").first).to_contain_text("in ")
+        expect(tab.locator(".job", has_text=code_of(Trouble.RETRYING)).locator(".late")).to_contain_text("behind")
 
 
 def test_the_overview_filters_by_code_and_standing(filled: str, tab: Page) -> None:

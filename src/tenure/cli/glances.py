@@ -91,8 +91,8 @@ def _lateness(job: JobOverview, now: datetime) -> Iterator[str]:
     """Say what should be under way by now, and who is at work."""
     if job.overdue_since is not None:
         yield f"overdue since {_soon(job.overdue_since, now)}"
-    elif job.lateness is not None:
-        yield f"{format_duration(job.lateness)} late"
+    elif job.late_since is not None:
+        yield f"{format_duration(max(now - job.late_since, timedelta(0)))} late"
     if job.running:
         yield f"held by {', '.join(lease.run.holder or 'a NestJS node' for lease in job.running)}"
 
@@ -172,7 +172,7 @@ def _job_as_json(job: JobOverview) -> dict[str, Any]:
         "trouble": job.trouble,
         "next_tick": iso(job.next_tick),
         "overdue_since": iso(job.overdue_since),
-        "late_ms": milliseconds(job.lateness),
+        "late_since": iso(job.late_since),
         "exhausted": job.exhausted,
         "failures_in_a_row": job.failures_in_a_row,
         "paused_at": iso(record.paused_at) if record else None,

@@ -20,6 +20,9 @@ from tenure.scheduling.values import JobRecord
 GRACE: Final = timedelta(minutes=1)
 """How late a tick, or a run that waits, may be started before it counts as overdue; a job's jitter comes on top."""
 
+MOMENTS: Final = timedelta(seconds=5)
+"""How long nodes may take to begin a tick before it is said to be late; a job's jitter comes on top."""
+
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -40,8 +43,12 @@ def _schedule(kind: str, text: str, timezone: str) -> Schedule:
 
 def grace_of(job: JobRecord | None) -> timedelta:
     """Say how late a tick of a job may be started before it counts as overdue."""
+    return GRACE + _jitter(job)
+
+
+def _jitter(job: JobRecord | None) -> timedelta:
     jitter_ms: Any = (job.policy or {}).get("jitter_ms") if job else None
-    return GRACE + (jitter_ms * _MILLISECOND if isinstance(jitter_ms, int) else timedelta(0))
+    return jitter_ms * _MILLISECOND if isinstance(jitter_ms, int) else timedelta(0)
 
 
 def judged(
@@ -71,7 +78,7 @@ def judged(
         exhausted=exhausted,
         failures_in_a_row=failures_in_a_row(recent),
         overdue_since=None if job and job.paused_at else _overdue_since(job, undecided, unfinished, running, clock),
-        lateness=_lateness(undecided, unfinished, clock),
+        late_since=_late_since(job, undecided, unfinished, clock),
     )
 
 
@@ -117,7 +124,9 @@ def due_since(run: RunGlance) -> datetime:
     return run.retry_at or run.modified_at
 
 
-def _lateness(undecided: datetime | None, unfinished: Sequence[RunGlance], clock: datetime) -> timedelta | None:
+def _late_since(
+    job: JobRecord | None, undecided: datetime | None, unfinished: Sequence[RunGlance], clock: datetime
+) -> datetime | None:
     ticks = [run.scheduled_at for run in unfinished if run.scheduled_at]
-    ticks += [undecided] if undecided else []
-    return max(clock - min(ticks), timedelta(0)) if ticks else None
+    ticks += [undecided] if undecided and clock - undecided > MOMENTS + _jitter(job) else []
+    return min(ticks, default=None)

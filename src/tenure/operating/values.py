@@ -123,8 +123,8 @@ class JobOverview:
     """How many runs have failed since one succeeded, among `recent`."""
     overdue_since: datetime | None
     """Since when something should have been started, and was not; `None` if nothing is overdue."""
-    lateness: timedelta | None
-    """How long ago the oldest tick was due that is neither done nor under way; `None` if there is none."""
+    late_since: datetime | None
+    """When the oldest tick was due that is neither done nor under way; `None` if none waits for more than moments."""
 
     @property
     def paused(self) -> bool:

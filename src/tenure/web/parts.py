@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -75,11 +75,10 @@ class Parts:
 
     def _row(self, of: JobOverview, overview: Overview) -> tuple[JobOverview, str]:
         """Draw a job's row, or give the one drawn before: most of many jobs stand as they stood a second ago."""
-        standing = replace(of, lateness=None)  # which grows with the clock, and is not shown in a row
         known = self._rows.get(of.code)
-        if known is not None and known[0] == standing:
+        if known is not None and known[0] == of:
             return known
-        return standing, str(self._parts.job_row(job_row(of), overview.clock))
+        return of, str(self._parts.job_row(job_row(of), overview.clock))
 
     def _job(self, topic: Topic, overview: Overview) -> dict[str, str]:
         of = find_job(overview, topic.code)
