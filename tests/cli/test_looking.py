@@ -46,6 +46,9 @@ def test_a_timeline_has_a_line_for_each_job(tenure: Tenure, ticks: list[datetime
     assert re.fullmatch(r" +(\|\d\d:\d\d +)+\|\d\d:\d\d", axis)
     name, drawn = line.split("  ")
     assert (name, re.sub(r"(.)\1*", r"\1", drawn)) == (CODE, ".#.!.>")
+    assert re.fullmatch(
+        r" +(\|\d\d:\d\d:\d\d +)+\|\d\d:\d\d:\d\d", wide("timeline", "--since", "10m").out.splitlines()[0]
+    )
     seen = tenure("timeline", "--since", "20m", "--json").json
     assert [(run["state"], run["run_key"]) for run in seen["runs"]] == [
         (state, options_for(tick).run_key)

@@ -24,6 +24,7 @@ from tenure.operating import RunGlance, RunState, Timeline, operations
 _NARROWEST: Final = 20
 _LONGEST_NAME: Final = 32
 _DAY: Final = timedelta(days=1)
+_SHORT: Final = timedelta(minutes=15)
 
 _WAITS: Final = (RunState.QUEUED, RunState.TRIGGERED, RunState.RELEASED, RunState.RETRIED)
 _NEVER_RAN: Final = (RunState.SKIPPED, RunState.TOO_LATE, RunState.OVERLAPPED, RunState.PAUSED)
@@ -112,7 +113,8 @@ class _Axis:
 
     def labels(self) -> str:
         """Write the times below which the line goes on, as many as there is room for."""
-        pattern = "%H:%M" if self.until - self.since <= 2 * _DAY else "%m-%d %H:%M"
+        span = self.until - self.since
+        pattern = "%m-%d %H:%M" if span > 2 * _DAY else "%H:%M" if span > _SHORT else "%H:%M:%S"
         room = len(self.since.strftime(pattern)) + 6
         line = ""
         for place in range(0, self.width - room + 7, room):
