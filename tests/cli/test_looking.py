@@ -6,17 +6,14 @@ import re
 import subprocess
 from datetime import datetime, timedelta
 
-import click
 import pytest
 
 from tenure import JobSchedulerService
-from tenure.cli import tenure as group
 from tests.cli.commands import Tenure, finished
 from tests.cli.test_run_signals import on_terminal
+from tests.support.many_runs import fill
 from tests.support.rows import TABLE, execute
 from tests.support.scheduling import CODE, MINUTE, TickNode, known_for, options_for, won
-
-EXAMPLES = ("status", "ls", "show", "timeline", "why", "release", "retry", "skip", "doctor", "completion")
 
 
 @pytest.fixture
@@ -126,17 +123,24 @@ def test_a_shell_completes_verbs_and_options(shell: str) -> None:
 )
 def test_what_a_shell_asks_is_answered(words: str, offered: set[str]) -> None:
     """As the script for bash asks it."""
+    assert completed(None, words) == offered
+
+
+def completed(url: str | None, words: str) -> set[str]:
     asked = {"_TENURE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    done = Tenure(None, asked)()
-    assert {line.partition(",")[2] for line in done.out.splitlines()} == offered
+    done = Tenure(url, asked)()
+    assert done.err == ""
+    return {line.partition(",")[2] for line in done.out.split()}
 
 
-@pytest.mark.parametrize("verb", EXAMPLES)
-def test_each_verb_has_help_with_examples(verb: str) -> None:
-    """One line says what it does, and a command line shows it."""
-    command = group.get_command(click.Context(group), verb)
-    assert command is not None
-    told = command.get_help(click.Context(command, info_name=verb))
-    assert f"tenure {verb}" in told
-    assert "Example" in told
-    assert (command.help or "").partition("\n")[0].endswith(".")
+def test_a_shell_completes_the_codes_of_jobs(database_url: str) -> None:
+    """Those that a scheduler has registered; of a database that is away, or of no table's name, none, and no error."""
+    fill(database_url, runs=40, jobs=20)
+    some = {f"job-001{n}" for n in range(10)}
+    away = "postgresql://nobody@127.0.0.1:1/none"
+    assert completed(database_url, "tenure why job-001") == some
+    assert completed(database_url, "tenure ls --code job-0007") == {"job-0007"}
+    assert completed(away, f"tenure why --database-url {database_url} job-001") == some
+    assert completed(database_url, "tenure why --table other job") == set()
+    assert completed(database_url, f"tenure why --table {'x' * 99} job") == set()
+    assert completed(away, "tenure why job") == set()

@@ -1,4 +1,4 @@
-"""`tenure completion`: let a shell complete verbs and options."""
+"""`tenure completion`: let a shell complete verbs, options and codes of jobs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ Examples:
   bash  tenure completion bash > ~/.local/share/bash-completion/completions/tenure
   zsh   tenure completion zsh > "${fpath[1]}/_tenure"
   fish  tenure completion fish > ~/.config/fish/completions/tenure.fish
-Then open a new shell. No database is asked."""
+Then open a new shell. Codes of jobs are those of the database that the
+environment or --database-url names; one that is away offers none."""
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> int:
-    """Print the script that lets a shell complete verbs and options."""
+    """Print the script that lets a shell complete verbs, options and codes of jobs."""
     kind = get_completion_class(shell)
     assert kind is not None, "each of the choices has one"
     emit(kind(context.find_root().command, {}, "tenure", _VARIABLE).source())

@@ -55,7 +55,7 @@ def connection_options(command: Command) -> Command:
     def wrapped(*, database_url: str | None, embedded: bool, table: Table, **rest: Any) -> int:
         if embedded and database_url is not None:
             raise click.UsageError("--embedded and --database-url exclude each other.")
-        url = database_url or _url_from_environment()
+        url = database_url or url_from_environment()
         return command(connection=Connection(url, embedded, table), **rest)
 
     return wrapped
@@ -73,7 +73,8 @@ def table_options(command: Command) -> Command:
     return wrapped
 
 
-def _url_from_environment() -> str | None:
+def url_from_environment() -> str | None:
+    """Give the connection string of the environment, if there is one."""
     return next((value for name in VARIABLES if (value := os.environ.get(name))), None)
 
 

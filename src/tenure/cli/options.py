@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from tenure import InvalidJobOptionsError, JobAcquireOptions
+from tenure.cli.codes import codes_that_begin
 from tenure.cli.connection import Command
 from tenure.durations import parse_duration
 
@@ -43,7 +44,7 @@ def moment_option(name: str, help_text: str, default: str | None = None) -> Call
 
 def code_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """Add the argument that names a job."""
-    return click.argument("code", required=required, callback=_read_code)
+    return click.argument("code", required=required, callback=_read_code, shell_complete=codes_that_begin)
 
 
 def reason_option(*, required: bool) -> Callable[[Command], Command]:

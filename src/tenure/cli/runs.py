@@ -8,6 +8,7 @@ import click
 
 from tenure import JobSchedulerService, JobSchedulerStatus, RunRecord
 from tenure.cli.asking import ask
+from tenure.cli.codes import codes_that_begin
 from tenure.cli.connection import Connection, connection_options
 from tenure.cli.errors import ExitCode, say
 from tenure.cli.lives import emit_life, life_as_json
@@ -30,7 +31,9 @@ Examples:
 A run's time is when its last lease began, or when a tick that never ran was
 decided. --before is a fencing token; each page says that of the next one."""
 )
-@click.option("--code", metavar="CODE", callback=read_text, help="Only the runs of this job.")
+@click.option(
+    "--code", metavar="CODE", callback=read_text, shell_complete=codes_that_begin, help="Only the runs of this job."
+)
 @click.option(
     "--status",
     type=click.Choice([status.value for status in JobSchedulerStatus], case_sensitive=False),
