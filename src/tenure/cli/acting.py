@@ -73,9 +73,7 @@ def retry(*, connection: Connection, run: str, reason: str, force: bool, yes: bo
         if life is None or not _asked(f"{_standing(life)}\nMake it due again?", yes=yes):
             return ExitCode.NEGATIVE
         attempt = life.run.attempt
-        answer = ask(
-            service, operations.retry, life.run.id, action(reason), force=force, attempt=attempt
-        )  # fmt: skip
+        answer = ask(service, operations.retry, life.run.id, action(reason), force=force, attempt=attempt)
     takers = "Any node that runs the job takes it up." if life.run.scheduled_at else "The next acquire takes it up."
     return _told(answer, _name(life), "due again, asked for", takers)
 
@@ -104,10 +102,8 @@ def skip(*, connection: Connection, code: str, tick: str, reason: str, yes: bool
         stands = f"its run is {facts.run.state.value}" if facts.run else "it has no run yet"
         if not _asked(f"{code} {when_here(meant.tick, facts.clock)}: {stands}.\nLet it not run?", yes=yes):
             return ExitCode.NEGATIVE
-        answer = ask(
-            service, operations.skip, code, meant.tick, action(reason),
-            fingerprint=meant.job.fingerprint,
-        )  # fmt: skip
+        fingerprint = meant.job.fingerprint
+        answer = ask(service, operations.skip, code, meant.tick, action(reason), fingerprint=fingerprint)
     return _told(answer, f"{code} {run_key(meant.tick)}", "skipped", None)
 
 
