@@ -14,6 +14,7 @@ import pytest
 import tenure
 import tenure.web
 from tenure import AsyncJobSchedulerService, JobSchedulerService, scheduling
+from tenure.integrations import fastapi
 from tenure.outbox import AsyncOutbox, Outbox
 from tenure.scheduling import AsyncJobRun, AsyncScheduler, Job, JobRun, Scheduler
 
@@ -99,6 +100,15 @@ def test_the_pages_public_names_are_these() -> None:
     assert set(tenure.web.__all__) == {"Auth", "BasicAuth", "create_app", "serve"}
     assert all(inspect.getdoc(getattr(tenure.web, name)) for name in ("BasicAuth", "create_app", "serve"))
     assert "secret" not in repr(tenure.web.BasicAuth("ops", "secret"))
+
+
+def test_the_fastapi_integrations_public_names_are_these() -> None:
+    """C1: the reference's names, with `for_root`."""
+    names = {name for name, found in vars(fastapi).items() if getattr(found, "__module__", "") == fastapi.__name__}
+    assert names == {"JobSchedulerModule", "JobSchedulerModuleOptions"}
+    assert all(inspect.getdoc(getattr(fastapi, name)) for name in names)
+    service = inspect.signature(tenure.AsyncJobSchedulerService).parameters
+    assert set(service) < set(inspect.signature(fastapi.JobSchedulerModuleOptions).parameters)
 
 
 def test_the_defaults_are_the_references() -> None:

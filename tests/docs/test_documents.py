@@ -25,6 +25,15 @@ def test_the_readmes_code_runs(block: int, database_url: str) -> None:
     exec(compile(code, "README.md", "exec"), {"database_url": database_url})
 
 
+async def test_the_applications_of_the_fastapi_page_start(database_url: str) -> None:
+    """Each block is an application, or goes on from the one before."""
+    built: dict[str, Any] = {"database_url": database_url}
+    for block in python_blocks(ROOT / "docs" / "how-to" / "fastapi.md"):
+        exec(compile(block, "fastapi.md", "exec"), built)
+        async with built["app"].router.lifespan_context(built["app"]):
+            assert built["jobs"].healthy()
+
+
 def test_the_service_of_the_scheduling_page_can_be_built(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its blocks are one module; what they register is what the page speaks of."""
     monkeypatch.setenv("DATABASE_URL", database_url)

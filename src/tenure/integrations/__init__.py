@@ -1,0 +1,1 @@
+"""Frameworks, each in a file of its own, that use the public names alone."""
