@@ -117,6 +117,23 @@ def test_a_jobs_page_tells_of_new_runs_and_does_not_jump(
         expect(row).to_have_count(2)
 
 
+def test_an_overview_tells_of_a_new_order_and_does_not_jump(database_url: str, tab: Page) -> None:
+    """A job that comes into trouble stays where somebody may be reading; a link sorts anew."""
+    fill(database_url, runs=40, jobs=20)
+    last = tab.locator(".job-name a").last
+    with dashboard(database_url) as address:
+        tab.goto(address)
+        expect(tab.locator("#pulse")).to_contain_text("live")
+        code = last.inner_text()
+        execute(database_url, 'UPDATE "job-scheduler_jobs" SET "pausedAt" = now() WHERE "code" = %s', code)
+        row = tab.locator(".job", has_text=code)
+        expect(row).to_contain_text("paused")
+        expect(last).to_have_text(code)
+        tab.get_by_role("link", name="changed places").click()
+        expect(last).not_to_have_text(code)
+        expect(tab.locator("#jobs-news")).to_be_empty()
+
+
 def test_the_script_goes_on_as_the_server_writes(address: str, tab: Page) -> None:
     """A time that counts has the same words from both, for each kind and each size."""
     away_s = (95_000.5, 3_725.5, 75.5, 12.5, 0.4, -12.5, -3_725.5, -200_000.5)

@@ -31,7 +31,7 @@ from tenure.web.problems import ProblemError
 from tenure.web.rendering import Renderer
 from tenure.web.source import Source
 from tenure.web.views.charts import history_of
-from tenure.web.views.jobs import job_row, mark_of_codes, sorted_rows
+from tenure.web.views.jobs import job_row, mark_of_order, sorted_rows
 from tenure.web.views.runs import axis_of, glance_of, mark_of, parse_run
 
 CHARTED: Final = 120
@@ -62,7 +62,7 @@ class Pages:
             rows=rows,
             wanted=query.get("q", ""),
             health=health,
-            live=urlencode({"page": "overview", "mark": mark_of_codes(seen)}),
+            live=urlencode({"page": "overview", "mark": mark_of_order(seen)}),
         )
 
     async def job(self, request: Request) -> Response:

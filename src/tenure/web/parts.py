@@ -10,7 +10,7 @@ from uuid import UUID
 from tenure.operating import JobOverview, Overview, RunGlance, TickFacts, explain
 from tenure.web.feed import Seen
 from tenure.web.rendering import Renderer
-from tenure.web.views.jobs import element_of, job_row, mark_of_codes
+from tenure.web.views.jobs import element_of, job_row, mark_of_order
 from tenure.web.views.runs import axis_of, glance_of, row_element
 
 _LONGEST_CODE: Final = 256
@@ -69,7 +69,7 @@ class Parts:
         return {
             "summary": str(self._parts.summary(overview)),
             "leases": str(self._parts.leases(overview)),
-            "jobs-news": str(self._parts.jobs_news(topic.mark != mark_of_codes(overview))),
+            "jobs-news": str(self._parts.jobs_news(topic.mark != mark_of_order(overview))),
             **rows,
         }
 

@@ -64,9 +64,9 @@ def element_of(code: str) -> str:
     return f"job-{sha256(code.encode()).hexdigest()[:12]}"
 
 
-def mark_of_codes(seen: Overview) -> str:
-    """Give what changes when jobs come or go."""
-    return sha256("\n".join(sorted(of.code for of in seen.jobs)).encode()).hexdigest()[:16]
+def mark_of_order(seen: Overview) -> str:
+    """Give what changes when jobs come, go, or change places."""
+    return sha256("\n".join(of.code for of in sorted(seen.jobs, key=_place)).encode()).hexdigest()[:16]
 
 
 def schedule_words(of: JobOverview) -> str:
@@ -80,7 +80,11 @@ def schedule_words(of: JobOverview) -> str:
 def sorted_rows(seen: Overview, wanted: str = "", health: Health | None = None) -> list[JobRow]:
     """Give the jobs whose code holds a text and that stand so, those in trouble first."""
     found = [of for of in seen.jobs if wanted.lower() in of.code.lower() and (health is None or of.health is health)]
-    return [job_row(of) for of in sorted(found, key=lambda of: (_URGENT.index(of.health), not of.registered, of.code))]
+    return [job_row(of) for of in sorted(found, key=_place)]
+
+
+def _place(of: JobOverview) -> tuple[int, bool, str]:
+    return _URGENT.index(of.health), not of.registered, of.code
 
 
 def why_link(code: str, tick: datetime) -> str:
