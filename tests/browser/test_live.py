@@ -41,11 +41,26 @@ def working_node(url: str, label: str, work_s: float = 60.0) -> Iterator[subproc
         process.wait(20)
 
 
-def lease_widths(tab: Page, label: str) -> Iterator[float]:
-    """Give the width of a node's bar, again and again."""
-    bar = tab.locator(".lease", has_text=label).locator("rect.left")
-    while True:
-        yield float(bar.get_attribute("width") or 0)
+class Bar:
+    """Watch the bar of a node's lease, whose width is that of what is left, of 100."""
+
+    def __init__(self, tab: Page, label: str) -> None:
+        self._rect = tab.locator(".lease", has_text=label).locator("rect.left")
+        self._seen = [self.width()]
+
+    def width(self) -> float:
+        """Give the width now."""
+        return float(self._rect.get_attribute("width") or 0)
+
+    def shrinks(self) -> bool:
+        """Look again, and say whether it was wider before."""
+        self._seen.append(self.width())
+        return self._seen[-1] < max(self._seen)
+
+    def fills(self) -> bool:
+        """Look again, and say whether it was narrower before."""
+        self._seen.append(self.width())
+        return self._seen[-1] > min(self._seen)
 
 
 def test_a_run_is_followed_from_node_to_node(database_url: str, tab: Page) -> None:
@@ -61,11 +76,11 @@ def test_a_run_is_followed_from_node_to_node(database_url: str, tab: Page) -> No
         held = tab.locator(".lease", has_text="node-one")
         expect(held).to_contain_text(CODE)
         expect(held).to_contain_text("of 10")
-        widths = lease_widths(tab, "node-one")
-        assert eventually(lambda: next(widths) > next(widths), 10), "it shrinks with the time that is left"
-        assert eventually(lambda: next(widths) < next(widths), 10), "it fills with a renewal"
+        bar = Bar(tab, "node-one")
+        eventually(bar.shrinks, 20)
+        eventually(bar.fills, 20)  # with a renewal
         os.kill(first.pid, signal.SIGKILL)
-        assert eventually(lambda: next(widths) < 30, 10), "nobody renews it any more"
+        eventually(lambda: bar.width() < 30, 20)  # nobody renews it any more
         row = tab.locator(".job", has_text=CODE)
         expect(row.locator("use[href='#s-lease-expired']").first).to_be_attached(timeout=15_000)
         expect(row).to_contain_text("lease expired")
