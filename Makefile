@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, 2 * (os.cpu_count() or 1)))')
 
-.PHONY: demo test pgbouncer check format bench chaos screenshots docs clean
+.PHONY: demo test pgbouncer check check-form check-mypy check-pyright format bench chaos screenshots docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/tenure demo
@@ -21,12 +21,18 @@ pgbouncer: $(VENV)/.dev
 	$(MAKE) test THROUGH=pgbouncer
 	$(MAKE) test THROUGH=pgbouncer-prepared
 
-check: $(VENV)/.dev
+check: check-form check-mypy check-pyright
+
+check-form: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+check-mypy: $(VENV)/.dev
+	$(BIN)/mypy
+
+check-pyright: $(VENV)/.dev
+	$(BIN)/pyright
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -37,6 +43,7 @@ bench: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	$(BIN)/python -m tests.chaos $(if $(QUICK),--quick)
+	$(if $(QUICK),,TENURE_KILLED_RUNS=1026 $(PYTEST) tests/scenarios/test_effects_killed.py)
 	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.burst)
 	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.fleet --rolling 500)
 	$(if $(QUICK),,$(BIN)/python -m tests.scheduling.fleet --seconds 600)

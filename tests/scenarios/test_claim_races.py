@@ -36,7 +36,7 @@ from tests.support.scheduling import (
 from tests.support.servers import error_lines, log_offset
 
 TICKS = 200
-ROUNDS = 150
+ROUNDS = 60
 DAY = timedelta(days=1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections import Counter
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -13,7 +14,8 @@ import pytest
 from tests.support.rows import TABLE, execute
 from tests.support.worker_effects import BOUNDARIES, LINES, Task, main
 
-RUNS = 1_026
+RUNS = int(os.environ.get("TENURE_KILLED_RUNS", 6 * len(BOUNDARIES) ** 2))
+"""As many as all pairs of places need; `make chaos` takes 1,026."""
 APART = tuple(boundary for boundary in BOUNDARIES if boundary != "completed")
 """The boundaries of a worker that completes after its commit."""
 PATIENCE_S = 30.0
@@ -87,7 +89,7 @@ def batches(runs: Sequence[str], size: int) -> list[Sequence[str]]:
 
 
 def test_killed_at_every_statement_each_run_has_one_set_of_rows(effects_url: str, processes: ForkServerContext) -> None:
-    """C7.2: over 1,000 runs, each worked on by two that are killed, in all pairs of places, and by one that is not."""
+    """C7.2: each run is worked on by two that are killed, in all pairs of places, and by one that is not."""
     crew = Crew(effects_url, processes, together=True)
     runs = [f"run {number}" for number in range(RUNS)]
     for number, batch in enumerate(batches(runs, 6 * len(BOUNDARIES))):
@@ -101,7 +103,7 @@ def test_killed_at_every_statement_each_run_has_one_set_of_rows(effects_url: str
     written = execute(effects_url, "SELECT run, token FROM effects GROUP BY run, token HAVING count(DISTINCT line) = 3")
     assert sorted(written) == sorted(successes)
     takeovers = execute(effects_url, f'SELECT sum("attempt" - 1), count(*) FILTER (WHERE "attempt" > 1) FROM {TABLE}')
-    assert takeovers[0][0] > 1_000
+    assert takeovers[0][0] > 0.97 * RUNS
 
 
 def test_completed_after_the_commit_a_kill_between_them_doubles(effects_url: str, processes: ForkServerContext) -> None:

@@ -170,15 +170,15 @@ class TestLocalDeadline:
     def test_a_renewal_that_hangs_is_no_renewal_blocking(self, database_url: str) -> None:
         """C5.5 (kubernetes#65094): a black hole; `lease.lost` at the local deadline, within 10 % of it."""
         with FaultProxy.in_front_of(database_url) as proxy, JobSchedulerService(proxy.url(database_url)) as node:
-            wanted = JobAcquireOptions(code="job", run_key="r", lease_ms=1_500)
+            wanted = JobAcquireOptions(code="job", run_key="r", lease_ms=4_000)
 
             def callback(lease: JobExecutionLease) -> None:
                 first = row_of(database_url, lease.id)["modifiedAt"]
                 eventually(lambda: row_of(database_url, lease.id)["modifiedAt"] > first)
                 proxy.black_hole()
-                eventually(lambda: lease.lost, 5, 0.002)
+                eventually(lambda: lease.lost, 10, 0.002)
                 told.append(datetime.now(UTC))
-                _assert_told_in_time(database_url, told[0], 1.5)
+                _assert_told_in_time(database_url, told[0], 4.0)
                 proxy.heal()
                 lease.check()
 
@@ -191,7 +191,7 @@ class TestLocalDeadline:
         """C5.5, C5.6: the callback is cancelled at the local deadline, within 10 %, though the call hangs."""
         with FaultProxy.in_front_of(database_url) as proxy:
             async with AsyncJobSchedulerService(proxy.url(database_url)) as node:
-                wanted = JobAcquireOptions(code="job", run_key="r", lease_ms=1_500)
+                wanted = JobAcquireOptions(code="job", run_key="r", lease_ms=4_000)
                 told: list[datetime] = []
 
                 async def callback(lease: JobExecutionLease) -> None:
@@ -206,8 +206,8 @@ class TestLocalDeadline:
                 began_s = time.monotonic()
                 with pytest.raises(LostJobLeaseError) as caught:
                     await node.run_exclusive(wanted, callback)
-                assert time.monotonic() - began_s < 1.5 * 2 + 3
-                _assert_told_in_time(database_url, told[0], 1.5)
+                assert time.monotonic() - began_s < 4.0 * 2 + 3
+                _assert_told_in_time(database_url, told[0], 4.0)
                 proxy.heal()
         assert caught.value.reason is LostReason.UNREACHABLE
 
@@ -216,16 +216,19 @@ class TestLocalDeadline:
         service.list_runs()  # so that no connection has to be opened in the time that is measured
         monkeypatch.setattr(Keeper, "keep", lambda *_: None)
 
-        def callback(lease: JobExecutionLease) -> float:
+        def callback(lease: JobExecutionLease) -> tuple[float, float]:
             began_s = time.monotonic()
             assert not [thread for thread in threading.enumerate() if thread.name == "tenure-keeper"]
             assert eventually(lambda: lease.lost, 3, 0.002) is LostReason.UNREACHABLE
-            return time.monotonic() - began_s
+            return began_s, time.monotonic()
 
         wanted = JobAcquireOptions(code="job", run_key="r", lease_ms=1_000)
-        told_after_s = service.run_exclusive(wanted, callback).result
-        assert told_after_s is not None
-        assert 0.90 <= told_after_s <= 1.05
+        asked_s = time.monotonic()
+        result = service.run_exclusive(wanted, callback).result
+        assert result is not None
+        began_s, told_s = result
+        assert told_s - asked_s >= 0.95, "it counts from when the acquire was sent, which was no earlier"
+        assert told_s - began_s <= 1.25, "and that was no later than the callback began"
 
 
 def _assert_told_in_time(url: str, told: datetime, lease_s: float) -> None:

@@ -35,7 +35,7 @@ from tests.support.waiting import eventually
 CONTENDERS = 16
 ROUNDS = 1_000
 SOME_ROUNDS = 300
-FEWER_ROUNDS = 100
+FEWER_ROUNDS = 60
 PATIENCE_S = 60
 ISOLATIONS = ["repeatable read", "serializable"]
 

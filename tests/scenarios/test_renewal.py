@@ -207,7 +207,7 @@ class TestRoundsThatFail:
 
         The server is away from a quarter of the lease to three quarters of it. Six services, since pauses are random.
         """
-        lease_s = 2.0
+        lease_s = 4.0
 
         async def held(proxy: FaultProxy) -> LostReason | None:
             async with AsyncJobSchedulerService(proxy.url(database_url)) as node:
