@@ -6,6 +6,7 @@ transaction mode is fine. A migration that was released is never edited.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from tenure.drivers import Administrator
@@ -31,7 +32,7 @@ def script(table: Table | None = None) -> str:
 
 def migrations() -> list[str]:
     """Give the file names of all migrations, in their order."""
-    return sorted(file.name for file in SQL.joinpath("migrations").glob("*.sql"))
+    return sorted(name for name in os.listdir(os.path.join(SQL, "migrations")) if name.endswith(".sql"))
 
 
 def apply(administrator: Administrator, table: Table) -> list[str]:
