@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from tenure.lease import Hold
+
+if TYPE_CHECKING:
+    import asyncio
 
 R = TypeVar("R")
 
@@ -39,6 +41,8 @@ class Finished(Generic[R]):
 
 async def to_its_end(work: Coroutine[Any, Any, R]) -> Finished[R]:
     """Run a piece of work to its end, whatever cancels the caller meanwhile."""
+    import asyncio
+
     task = asyncio.ensure_future(work)
     interruption: asyncio.CancelledError | None = None
     while not task.done():
@@ -64,6 +68,8 @@ class LossWatch:
         self._fired = False
 
     def __enter__(self) -> Self:
+        import asyncio
+
         task = asyncio.current_task()
         assert task is not None, "run_exclusive runs in a task"
         self._task = task
@@ -76,6 +82,8 @@ class LossWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        import asyncio
+
         self._looks.discard(self)
         self._hold.on_change = None
         if self._fired:

@@ -7,11 +7,11 @@ its callback has ended, whatever happens to the service meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tenure.clock import boot_s, spread
@@ -22,6 +22,9 @@ from tenure.operations import disownment, lost_reason, renewal
 from tenure.options import JobSchedulerStatus
 from tenure.rounds import LOOK_EVERY_S, ROUND_LIMIT_S, Rounds
 from tenure.statements import Statements
+
+if TYPE_CHECKING:
+    import asyncio
 
 logger = logging.getLogger("tenure")
 
@@ -177,6 +180,8 @@ class Keeper(Rounds):
 
     async def _patiently(self, talk: Awaitable[None], wake: asyncio.Event) -> None:
         """Wait for a round, but not longer than the lease that is most pressed can bear, newcomers included."""
+        import asyncio
+
         task = asyncio.ensure_future(talk)
         started_s = boot_s()
         await asyncio.wait({task}, timeout=PATIENCE_S)

@@ -6,7 +6,6 @@ dead holder by its expired lease. A database that is away is waited for; what so
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable
@@ -15,7 +14,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenure.clock import boot_s, spread
 from tenure.drivers import Link, Rows
@@ -25,6 +24,9 @@ from tenure.options import JobAcquireOptions
 from tenure.rounds import ROUND_LIMIT_S, Rounds
 from tenure.statements import Statements
 from tenure.trust import Backoff
+
+if TYPE_CHECKING:
+    import asyncio
 
 POLLS = Backoff(first_s=0.05, cap_s=0.25)
 """A waiter hears of the end within the cap and a round trip."""
@@ -159,6 +161,8 @@ async def news_async(
     lookout: Lookout, options: JobAcquireOptions, *, until_free: bool, left_s: float, asked_s: float
 ) -> Seen:
     """Wait likewise on the running loop."""
+    import asyncio
+
     watch = lookout.watch(options, until_free=until_free)
     try:
         async with asyncio.timeout(max(left_s, 0.0)):

@@ -8,15 +8,18 @@ ends some time after the last, and can be roused from any thread.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from tenure.clock import boot_s
 from tenure.drivers import Link
 from tenure.trust import Backoff
+
+if TYPE_CHECKING:
+    import asyncio
 
 LOOK_EVERY_S = 1.0
 """Timers stand still while the host sleeps: the boot clock is looked at this often at least."""
@@ -70,6 +73,8 @@ class Rounds(ABC):
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def _start(self) -> None:
+        import asyncio
+
         if self._stays_on_loop:
             self._loop, self._wake, self._wakes_boot_s = asyncio.get_running_loop(), asyncio.Event(), 0.0
             self._task = self._loop.create_task(self._go_round_here(self._wake), name=self._thread_name)
@@ -84,6 +89,8 @@ class Rounds(ABC):
         self._loop, self._wake, self._wakes_boot_s = loop, wake, 0.0
 
     def _work(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:
+        import asyncio
+
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(self._go_round(wake))
 
@@ -121,6 +128,8 @@ class Rounds(ABC):
             return True
 
     async def _sleep(self, wake: asyncio.Event) -> None:
+        import asyncio
+
         now_s = boot_s()
         with self._lock:
             wake.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -217,16 +216,22 @@ class AsyncJobSchedulerService(LoopRunner):
 
     async def migrate(self) -> list[str]:
         """Apply the migrations that are missing and give their names; as the blocking `migrate` (C9.1)."""
+        import asyncio
+
         self._check_open()
         return await asyncio.to_thread(schema.apply, await self._administrator(), self._table)
 
     async def check_schema(self) -> list[str]:
         """Say what is missing or different in the schema; as the blocking `check_schema` (C9.1)."""
+        import asyncio
+
         self._check_open()
         return await asyncio.to_thread(schema.check, await self._administrator(), self._table)
 
     async def examine(self, look: Callable[[Administrator, Table], T]) -> T:
         """Have a function look at the database, in a thread; as the blocking `examine`."""
+        import asyncio
+
         self._check_open()
         return await asyncio.to_thread(look, await self._administrator(), self._table)
 

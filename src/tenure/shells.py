@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from inspect import isawaitable
@@ -135,6 +134,8 @@ class LoopShell(ServiceBase[AsyncDriver, AsyncDatabase]):
         self._check_loop()
 
     def _check_loop(self) -> Looks:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         if self._looks is None:
             self._looks = Looks(loop)
@@ -150,6 +151,8 @@ class LoopShell(ServiceBase[AsyncDriver, AsyncDatabase]):
         return await found if isawaitable(found) else found
 
     async def _perform(self, attempt: Attempt[R]) -> R:
+        import asyncio
+
         while True:
             sent_boot_s = boot_s()
             try:
